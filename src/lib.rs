@@ -1,1 +1,59 @@
-//! ebbtide
+//! A concurrent in-process cache whose entries have lifetimes.
+//!
+//! > An expired entry is never read, its memory comes back soon after without anyone asking, and
+//! > no caller ever pays for that.
+//!
+//! ```
+//! use std::time::Duration;
+//! use ebbtide::Cache;
+//!
+//! let cache: Cache<String, String> = Cache::new(100_000);
+//! cache.insert_with_ttl("session:42".into(), "alice".into(), Duration::from_secs(1800));
+//! assert_eq!(cache.get("session:42").as_deref(), Some("alice"));
+//! ```
+//!
+//! Begin with [`Cache`]; [`Builder`] has the settings, [`Reaper`] says who reclaims and how much
+//! that may cost, [`Lifetime`] how long an entry lives, [`Counter`] how to count.
+
+mod builder;
+mod cache;
+mod clock;
+mod counter;
+mod entry;
+mod error;
+mod index;
+mod lane;
+mod lifetime;
+mod limits;
+mod order;
+mod reaper;
+mod reclaim;
+mod rules;
+mod shard;
+mod slab;
+mod stats;
+mod sync;
+
+pub use ahash::RandomState;
+
+pub use builder::Builder;
+pub use cache::{Cache, Computed, Drain, Iter, Op, Pinned, PinnedIter};
+pub use clock::{Clock, ManualClock};
+pub use counter::Counter;
+pub use error::{BuildError, CounterError, Refused};
+pub use lifetime::{Expiry, Lifetime};
+pub use reaper::{Reaped, Reaper, Strategy};
+pub use stats::{LagHistogram, Stats};
+
+/// Why an entry left the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RemovalCause {
+    /// Its lifetime was over.
+    Expired,
+    /// A call removed it.
+    Explicit,
+    /// A new value took its place.
+    Replaced,
+    /// The cache was full.
+    Evicted,
+}

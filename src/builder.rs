@@ -1,0 +1,317 @@
+//! Settings of a cache, checked before it is made.
+
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::num::NonZero;
+use std::time::Duration;
+
+use crate::cache::Cache;
+use crate::cache::core::Core;
+use crate::clock::{Clock, Time, nanos};
+use crate::entry::word::NEVER;
+use crate::error::BuildError;
+use crate::lifetime::Expiry;
+use crate::reaper::worker::Enrolment;
+use crate::reaper::{Reaper, Target, Who};
+use crate::rules::{Listener, Rules};
+use crate::shard::Shard;
+use crate::slab::Extras;
+use crate::sync::{Arc, Weak};
+use crate::{RandomState, RemovalCause};
+
+/// Most shards of a cache.
+const MAX_SHARDS: usize = 1 << 16;
+
+/// Fewest entries of a bounded cache's shard, on average: smaller shards would not let the eviction
+/// policy tell entries apart.
+const ENTRIES_PER_SHARD: u64 = 64;
+
+/// Makes a [`Cache`] with settings of your own. From [`Cache::builder`].
+///
+/// ```
+/// use std::time::Duration;
+/// use ebbtide::{BuildError, Cache, Reaper};
+///
+/// let cache: Cache<String, Vec<u8>> = Cache::builder()
+///     .max_entries(1_000_000)
+///     .time_to_live(Duration::from_secs(3600))
+///     .time_to_idle(Duration::from_secs(600))
+///     .name("sessions")
+///     .build()?;
+///
+/// let wrong = Cache::<u8, u8>::builder().reaper(Reaper::dedicated(0)).build();
+/// assert_eq!(wrong.unwrap_err(), BuildError::NoReaperThreads);
+/// # drop(cache);
+/// # Ok::<(), BuildError>(())
+/// ```
+#[must_use]
+pub struct Builder<K, V, S = RandomState> {
+    max_entries: Option<u64>,
+    live: Option<Duration>,
+    idle: Option<Duration>,
+    expiry: Option<Box<dyn Expiry<K, V>>>,
+    shards: Option<usize>,
+    hasher: S,
+    clock: Option<Box<dyn Clock>>,
+    reaper: Option<Reaper>,
+    record_stats: bool,
+    listener: Option<Listener<K, V>>,
+    initial_capacity: usize,
+    name: String,
+}
+
+impl<K, V> Builder<K, V> {
+    pub(crate) fn new() -> Self {
+        Builder {
+            max_entries: None,
+            live: None,
+            idle: None,
+            expiry: None,
+            shards: None,
+            hasher: RandomState::new(),
+            clock: None,
+            reaper: None,
+            record_stats: false,
+            listener: None,
+            initial_capacity: 0,
+            name: String::new(),
+        }
+    }
+}
+
+impl<K, V, S> Builder<K, V, S> {
+    /// Most entries at a time, expired ones that are still linked among them; 0 is a cache that
+    /// holds nothing. Without it the cache is unbounded.
+    ///
+    /// The bound is hard whenever no write is under way; while some are, each may exceed it by the
+    /// one entry that it is adding.
+    pub fn max_entries(mut self, entries: u64) -> Self {
+        self.max_entries = Some(entries);
+        self
+    }
+
+    /// How long an entry lives after it was written, unless it is given a lifetime of its own.
+    pub fn time_to_live(mut self, length: Duration) -> Self {
+        self.live = Some(length);
+        self
+    }
+
+    /// How long an entry lives after it was last used (read by `get`, `with`, `get_many` or a
+    /// pinned `get`, or written). With other lifetimes besides, the earliest deadline counts.
+    ///
+    /// A renewal by a read takes no lock, and is left out when it would gain less than a sixteenth
+    /// of the idle time: an entry may expire that much early.
+    pub fn time_to_idle(mut self, length: Duration) -> Self {
+        self.idle = Some(length);
+        self
+    }
+
+    /// Decides each entry's lifetime from its key and value, unless it is given one.
+    pub fn expiry(mut self, policy: impl Expiry<K, V>) -> Self {
+        self.expiry = Some(Box::new(policy));
+        self
+    }
+
+    /// How many shards, rounded up to a power of two, at most 65,536. By default from the number
+    /// of cores, with at least 64 entries a shard if the cache is bounded.
+    pub fn shards(mut self, shards: usize) -> Self {
+        self.shards = Some(shards);
+        self
+    }
+
+    /// The hasher of keys, ahash with random keys by default.
+    pub fn hasher<H>(self, hasher: H) -> Builder<K, V, H> {
+        Builder {
+            max_entries: self.max_entries,
+            live: self.live,
+            idle: self.idle,
+            expiry: self.expiry,
+            shards: self.shards,
+            hasher,
+            clock: self.clock,
+            reaper: self.reaper,
+            record_stats: self.record_stats,
+            listener: self.listener,
+            initial_capacity: self.initial_capacity,
+            name: self.name,
+        }
+    }
+
+    /// Where the time comes from: the system's monotonic clock by default. A clock that is
+    /// [manual](Clock::is_manual) makes [`Reaper::manual`] the default.
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Some(Box::new(clock));
+        self
+    }
+
+    /// Who reclaims expired entries; [`Reaper::shared`] by default.
+    pub fn reaper(mut self, reaper: Reaper) -> Self {
+        self.reaper = Some(reaper);
+        self
+    }
+
+    /// Whether reads are counted (`hits`, `misses`, `expired_misses`). Off by default: it costs a
+    /// write to memory of the thread's stripe on every read.
+    pub fn record_stats(mut self, record: bool) -> Self {
+        self.record_stats = record;
+        self
+    }
+
+    /// Hears of every entry that leaves the cache while the cache exists, exactly once, with its
+    /// cause.
+    ///
+    /// It runs without any lock on the thread that unlinked the entry (a writer's, or a reaper's),
+    /// before that thread's call returns, and may call the cache. What it causes to leave is
+    /// reported inline, up to 16 listeners deep; deeper ones are reported when the outermost is
+    /// done. A slow listener slows down whoever removes. A panic in it is contained and counted.
+    /// With a listener, reads leave expired entries to writers and the reaper. A listener that owns
+    /// a handle of its own cache keeps it from ever ending.
+    pub fn on_removal(
+        mut self,
+        listener: impl Fn(&K, &V, RemovalCause) + Send + Sync + 'static,
+    ) -> Self {
+        self.listener = Some(Box::new(listener));
+        self
+    }
+
+    /// Entries that the index should have room for from the start. Entries themselves are
+    /// allocated as they come.
+    pub fn initial_capacity(mut self, entries: usize) -> Self {
+        self.initial_capacity = entries;
+        self
+    }
+
+    /// A name, for the reaper's threads and for debugging.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+}
+
+impl<K, V, S> Builder<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Makes the cache.
+    ///
+    /// # Errors
+    /// A [`BuildError`] for settings that contradict themselves, or if a reaper thread cannot be
+    /// started.
+    pub fn build(self) -> Result<Cache<K, V, S>, BuildError> {
+        let clock_is_manual = self.clock.as_ref().is_some_and(|clock| clock.is_manual());
+        let reaper = match &self.reaper {
+            Some(reaper) => reaper.clone(),
+            None if clock_is_manual => Reaper::manual(),
+            None => Reaper::shared(),
+        };
+        self.check(&reaper)?;
+        let core = Arc::new(self.into_core(&reaper));
+        let target: Weak<dyn Target> = {
+            let core: Weak<Core<K, V, S>> = Arc::downgrade(&core);
+            core
+        };
+        let enrolment = match reaper.who {
+            Who::Manual => return Ok(Cache { core }),
+            Who::Shared => Enrolment::shared(target),
+            Who::Dedicated(threads) => Enrolment::dedicated(target, threads, &core.name),
+        };
+        let enrolment = enrolment.map_err(BuildError::Thread)?;
+        let set = core.enrolment.set(enrolment);
+        debug_assert!(set.is_ok());
+        Ok(Cache { core })
+    }
+
+    fn check(&self, reaper: &Reaper) -> Result<(), BuildError> {
+        reaper.check()?;
+        if let Some(shards) = self.shards
+            && !(1..=MAX_SHARDS).contains(&shards)
+        {
+            return Err(BuildError::ShardsOutOfRange(shards));
+        }
+        if self.live == Some(Duration::ZERO) || self.idle == Some(Duration::ZERO) {
+            return Err(BuildError::ZeroLifetime);
+        }
+        Ok(())
+    }
+
+    fn into_core(self, reaper: &Reaper) -> Core<K, V, S> {
+        let count = match self.shards {
+            Some(shards) => shards.next_power_of_two(),
+            None => default_shards(self.max_entries),
+        };
+        // A deadline that cannot be counted to is none.
+        let idle = self.idle.map_or(0, nanos);
+        let idle = if idle == NEVER { 0 } else { idle };
+        let bounded = self.max_entries.is_some();
+        let extras = Extras {
+            marks: bounded,
+            caps: idle != 0,
+        };
+        let room = self.initial_capacity.div_ceil(count);
+        let shards = (0..count).map(|_| Shard::new(room, extras)).collect();
+        let rules = Rules {
+            time: self.clock.map_or_else(Time::system, Time::custom),
+            live: self.live.map_or(NEVER, nanos),
+            idle,
+            expiry: self.expiry,
+            listener: self.listener,
+            max_entries: self.max_entries.unwrap_or(u64::MAX),
+            manual: reaper.who == Who::Manual,
+        };
+        let settings = reaper.settings.clone();
+        Core::new(
+            shards,
+            self.hasher,
+            rules,
+            settings,
+            self.record_stats,
+            self.name,
+        )
+    }
+}
+
+impl<K, V> Builder<K, V>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+{
+    /// A cache with the default settings but for the bound: they contradict nothing, so only a
+    /// thread can be missing.
+    pub(crate) fn build_or_manual(self) -> Cache<K, V> {
+        let max_entries = self.max_entries;
+        self.build().unwrap_or_else(|_| {
+            let mut manual = Builder::new().reaper(Reaper::manual());
+            manual.max_entries = max_entries;
+            Cache {
+                core: Arc::new(manual.into_core(&Reaper::manual())),
+            }
+        })
+    }
+}
+
+/// Four shards a core, at least 16, but at least 64 entries each.
+fn default_shards(max_entries: Option<u64>) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let shards = (4 * cores).next_power_of_two().clamp(16, MAX_SHARDS);
+    match max_entries {
+        None => shards,
+        Some(entries) => {
+            let most = (entries / ENTRIES_PER_SHARD).max(1);
+            shards.min(1 << most.ilog2().min(16))
+        }
+    }
+}
+
+impl<K, V, S> fmt::Debug for Builder<K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("name", &self.name)
+            .field("max_entries", &self.max_entries)
+            .field("time_to_live", &self.live)
+            .field("time_to_idle", &self.idle)
+            .field("reaper", &self.reaper)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,481 @@
+//! What all handles of a cache share, and the steps that every operation is made of.
+
+use std::any::TypeId;
+use std::cell::RefCell;
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+
+use crate::RemovalCause;
+use crate::counter::{Counter, as_counter};
+use crate::lane;
+use crate::limits::{LISTENER_DEPTH, MANUAL_HELP};
+use crate::order::touch_mark;
+use crate::reaper::worker::Enrolment;
+use crate::reaper::{Bell, Settings, Target};
+use crate::reclaim::{Guard, pin};
+use crate::rules::{Listener, Rules};
+use crate::shard::{Goal, Hold, Look, Released, SampleReport, Shard, Slice, SweepReport, report};
+use crate::slab::{Departed, SlotRef};
+use crate::stats::{Path, ReadCounts, ReapCounts, add};
+use crate::sync::{
+    AtomicBool, AtomicU64, AtomicUsize, Line, Mutex, OnceLock, Ordering, without_fork,
+};
+
+/// What all handles of one cache share.
+pub(crate) struct Core<K, V, S> {
+    pub(crate) shards: Box<[Shard<K, V>]>,
+    /// The hash's top bits choose the shard: 64 minus the logarithm of their number.
+    shift: u32,
+    pub(crate) hasher: S,
+    pub(crate) rules: Rules<K, V>,
+    pub(crate) reads: Option<ReadCounts>,
+    /// Linked entries; kept only where there is a bound.
+    linked: Line<AtomicU64>,
+    pub(crate) settings: Settings,
+    pub(crate) enrolment: OnceLock<Enrolment>,
+    silent: Bell,
+    pub(crate) counts: ReapCounts,
+    pub(crate) handles: AtomicUsize,
+    pub(crate) closing: AtomicBool,
+    /// Entries whose listener would have run too deep inside other listeners of this cache.
+    unreported: Mutex<Vec<(usize, Departed)>>,
+    /// The shard where the next `reap` begins.
+    pub(crate) next_shard: AtomicUsize,
+    pub(crate) name: String,
+}
+
+/// What a look for dead entries, before a living one is evicted, came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dead {
+    /// One was unlinked.
+    Reaped,
+    /// There is none whose lane unit has passed.
+    None,
+    /// The bounded look met only renewed entries, and a minimum says that there is more.
+    Suspected,
+}
+
+/// A key's shard, and the hash that its shard uses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Address {
+    pub(crate) shard: usize,
+    pub(crate) hash: u32,
+}
+
+thread_local! {
+    /// The caches whose listeners this thread is inside of, innermost last.
+    static REPORTING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+impl<K, V, S> Core<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    pub(crate) fn new(
+        shards: Box<[Shard<K, V>]>,
+        hasher: S,
+        rules: Rules<K, V>,
+        settings: Settings,
+        record_stats: bool,
+        name: String,
+    ) -> Self {
+        Core {
+            shift: 64 - shards.len().ilog2(),
+            shards,
+            hasher,
+            rules,
+            reads: record_stats.then(ReadCounts::new),
+            linked: Line(AtomicU64::new(0)),
+            settings,
+            enrolment: OnceLock::new(),
+            silent: Bell::silent(),
+            counts: ReapCounts::default(),
+            handles: AtomicUsize::new(1),
+            closing: AtomicBool::new(false),
+            unreported: Mutex::new(Vec::new()),
+            next_shard: AtomicUsize::new(0),
+            name,
+        }
+    }
+
+    /// Where a key belongs. Runs the key's `Hash`: call without locks.
+    #[inline]
+    pub(crate) fn address<Q: Hash + ?Sized>(&self, key: &Q) -> Address {
+        let mut hash = self.hasher.hash_one(key);
+        if TypeId::of::<S>() != TypeId::of::<ahash::RandomState>() {
+            // Hashers for integers may leave whole bytes constant; every bit is used here. One
+            // folded multiplication (as in wyhash) spreads what there is.
+            let product = u128::from(hash) * 0x9e37_79b9_7f4a_7c15;
+            hash = (product >> 64) as u64 ^ product as u64;
+        }
+        // In two steps, since a single shard would shift by 64.
+        let shard = (hash >> 1 >> (self.shift - 1)) as usize;
+        Address {
+            shard,
+            hash: hash as u32,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn shard(&self, address: Address) -> &Shard<K, V> {
+        &self.shards[address.shard]
+    }
+
+    /// The bell of whoever reaps a shard.
+    #[inline]
+    pub(crate) fn bell(&self, shard: usize) -> &Bell {
+        match self.enrolment.get() {
+            Some(enrolment) => &enrolment.bells[shard % enrolment.bells.len()],
+            None => &self.silent,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn hold<'s>(&'s self, shard: usize, guard: &'s Guard) -> Hold<'s, K, V> {
+        self.shards[shard].hold(&self.rules, self.bell(shard), guard)
+    }
+
+    /// What a read hit leaves behind: a mark for eviction, a renewal for time to idle. Neither is
+    /// written once it would change nothing.
+    #[inline]
+    pub(crate) fn used(&self, shard: &Shard<K, V>, slot: SlotRef<'_>) {
+        if let Some(mark) = shard.slab().mark(slot) {
+            touch_mark(mark);
+        }
+        if self.rules.idle != 0 {
+            self.renew(shard, slot);
+        }
+    }
+
+    fn renew(&self, shard: &Shard<K, V>, slot: SlotRef<'_>) {
+        let (time, idle) = (&self.rules.time, self.rules.idle);
+        let cap = shard
+            .slab()
+            .cap(slot)
+            .expect("a cache with a time to idle keeps caps");
+        shard.entry(slot).word.extend_idle(
+            |word| time.is_due(word),
+            (idle / crate::limits::IDLE_GRAIN).max(1),
+            || {
+                // Acquire: no earlier than the word's load before it (P5); then the clock.
+                let cap = cap.load(Ordering::Acquire);
+                cap.min(time.recent().saturating_add(idle))
+            },
+        );
+    }
+
+    /// A read met an expired entry: unlink it if that costs no wait and nobody has to be told.
+    #[cold]
+    pub(crate) fn clear_corpse(&self, shard: usize, slot: SlotRef<'_>, guard: &Guard) {
+        if self.rules.listener.is_some() {
+            return;
+        }
+        let bell = self.bell(shard);
+        let Some(mut hold) = self.shards[shard].try_hold(&self.rules, bell, guard) else {
+            return;
+        };
+        if let Some(place) = hold.find_slot(slot.id()) {
+            let found = hold.settle(&place);
+            debug_assert!(!matches!(found, crate::entry::word::Found::Live(_)));
+            hold.unlink_expired(place, found, Path::Read);
+        }
+        self.finish(shard, hold.release());
+    }
+
+    /// Counts a read, and cleans up behind one that met an expired entry.
+    #[inline]
+    pub(crate) fn answered(&self, shard: usize, look: Look<'_>, guard: &Guard) {
+        if let Some(reads) = &self.reads {
+            match look {
+                Look::Live(..) => reads.hit(),
+                Look::Expired(_) => reads.miss(true),
+                Look::Absent => reads.miss(false),
+            }
+        }
+        if let Look::Expired(slot) = look {
+            self.clear_corpse(shard, slot, guard);
+        }
+    }
+
+    /// After a hold in which nothing was linked: keeps the count, reports.
+    pub(crate) fn finish(&self, shard: usize, released: Released) {
+        self.count_linked(released.grown);
+        self.report(shard, released.departed);
+    }
+
+    /// After a write's hold: as [`finish`](Self::finish), then makes room if the bound is exceeded
+    /// (sparing the slot just written), and in a cache that is reaped by hand helps a little.
+    pub(crate) fn finish_write(&self, shard: usize, released: Released, written: Option<u32>) {
+        let Released { departed, grown } = released;
+        let linked = self.count_linked(grown);
+        self.report(shard, departed);
+        if grown > 0 && linked > self.rules.max_entries {
+            let excess = (linked - self.rules.max_entries).min(grown as u64);
+            self.make_room(shard, written, excess);
+        }
+        if self.rules.manual && self.shards[shard].waiting() >= MANUAL_HELP {
+            self.help(shard);
+        }
+        if self.bell(shard).is_orphaned()
+            && let Some(enrolment) = self.enrolment.get()
+        {
+            enrolment.revive();
+        }
+    }
+
+    fn count_linked(&self, grown: i64) -> u64 {
+        if self.rules.max_entries == u64::MAX || grown == 0 {
+            return 0;
+        }
+        // Relaxed: a count; whoever exceeds the bound sees its own addition in it.
+        let before = self.linked.fetch_add(grown as u64, Ordering::Relaxed);
+        before.wrapping_add(grown as u64)
+    }
+
+    /// Takes out `excess` entries, one shard at a time: the dead first, wherever they are, then
+    /// the policy's choice in the writer's shard, or else in the next that has one.
+    fn make_room(&self, home: usize, written: Option<u32>, excess: u64) {
+        for _ in 0..excess {
+            let dead = self.reap_one_dead(home);
+            if dead != Dead::Reaped && !self.evict_one(home, written, dead) {
+                return;
+            }
+        }
+    }
+
+    fn reap_one_dead(&self, home: usize) -> Dead {
+        let (mut horizon, mut known) = (None, Dead::None);
+        for shard in self.from(home) {
+            let due = self.shards[shard].due();
+            if due == lane::NONE {
+                continue;
+            }
+            let horizon = *horizon.get_or_insert_with(|| lane::unit_of(self.rules.time.now()));
+            if due > horizon {
+                continue;
+            }
+            let guard = pin();
+            let mut hold = self.hold(shard, &guard);
+            let found = hold.reap_one(Path::Write);
+            let released = hold.release();
+            drop(guard);
+            self.finish(shard, released);
+            if found {
+                return Dead::Reaped;
+            }
+            // (What is filed under the unit that is now passing need not be over yet.)
+            if self.shards[shard].due() < horizon {
+                known = Dead::Suspected;
+            }
+        }
+        known
+    }
+
+    fn evict_one(&self, home: usize, written: Option<u32>, dead: Dead) -> bool {
+        for shard in self.from(home) {
+            let guard = pin();
+            let mut hold = self.hold(shard, &guard);
+            let spare = written.filter(|_| shard == home);
+            let place = hold
+                .victim(spare)
+                .and_then(|slot| hold.find_slot(slot.id()));
+            let found = place.is_some();
+            if let Some(place) = place {
+                let was_alive = hold.end(place, RemovalCause::Evicted, Path::Write);
+                if was_alive && dead == Dead::Suspected {
+                    hold.note_evicted_while_dead();
+                }
+            }
+            let released = hold.release();
+            drop(guard);
+            self.finish(shard, released);
+            if found {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn from(&self, home: usize) -> impl Iterator<Item = usize> {
+        let shards = self.shards.len();
+        (home..home + shards).map(move |shard| shard % shards)
+    }
+
+    /// In a cache that is reaped by hand: begins the grace period of what waits, and drops a few
+    /// values whose grace period is over.
+    fn help(&self, shard: usize) {
+        self.seal(shard);
+        self.flush();
+        self.drop_some(shard, 2 * MANUAL_HELP);
+    }
+
+    /// Tells the listener of departed entries, without any lock, then puts them into limbo.
+    ///
+    /// Runs inline on this thread, also when a listener of this cache caused it, up to
+    /// [`LISTENER_DEPTH`] deep; what lies deeper is told when the outermost is done.
+    pub(crate) fn report(&self, shard: usize, departed: Vec<Departed>) {
+        let Some(listener) = &self.rules.listener else {
+            debug_assert!(departed.is_empty());
+            return;
+        };
+        if departed.is_empty() {
+            return;
+        }
+        let me = std::ptr::from_ref(self).addr();
+        let depth = REPORTING.with_borrow(|stack| stack.iter().filter(|&&c| c == me).count());
+        if depth >= LISTENER_DEPTH as usize {
+            self.unreported
+                .lock()
+                .extend(departed.into_iter().map(|slot| (shard, slot)));
+            return;
+        }
+        REPORTING.with_borrow_mut(|stack| stack.push(me));
+        self.report_all(listener, shard, departed);
+        let outermost = depth == 0;
+        while let Some((shard, slot)) = outermost.then(|| self.unreported.lock().pop()).flatten() {
+            self.report_all(listener, shard, vec![slot]);
+        }
+        REPORTING.with_borrow_mut(|stack| stack.pop());
+    }
+
+    fn report_all(&self, listener: &Listener<K, V>, shard: usize, departed: Vec<Departed>) {
+        let slab = self.shards[shard].slab();
+        for slot in &departed {
+            add(
+                &self.counts.panics,
+                report(slab.departed(slot), slot.cause, listener),
+            );
+        }
+        self.shards[shard].bury(self.bell(shard), departed);
+    }
+}
+
+/// Lets `judge` look at a value. A counter is judged by a private copy, whose number comes back
+/// with the judgement: whoever acts on it has to close or change the counter at that number.
+pub(crate) fn judge<V: 'static, R>(value: &V, judge: impl FnOnce(&V) -> R) -> (R, Option<i64>) {
+    let Some(counter) = as_counter(value) else {
+        return (judge(value), None);
+    };
+    let copy: Counter = counter.clone();
+    let number = copy.get();
+    let copy = (&copy as &dyn std::any::Any)
+        .downcast_ref()
+        .expect("V is Counter");
+    (judge(copy), Some(number))
+}
+
+impl<K, V, S> Target for Core<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn counts(&self) -> &ReapCounts {
+        &self.counts
+    }
+
+    fn now(&self) -> u64 {
+        self.rules.time.now()
+    }
+
+    fn keeps_real_time(&self) -> bool {
+        self.rules.time.is_real()
+    }
+
+    fn due(&self, shard: usize) -> u32 {
+        self.shards[shard].due()
+    }
+
+    fn waiting(&self, shard: usize) -> usize {
+        self.shards[shard].waiting()
+    }
+
+    fn sweep(&self, shard: usize, goal: Goal, wait: bool, slice: Slice<'_>) -> Option<SweepReport> {
+        let (report, released) = without_fork(|| {
+            let guard = pin();
+            let mut hold = if wait {
+                self.hold(shard, &guard)
+            } else {
+                self.shards[shard].try_hold(&self.rules, self.bell(shard), &guard)?
+            };
+            let report = hold.sweep(goal, slice);
+            Some((report, hold.release()))
+        })?;
+        self.finish(shard, released);
+        Some(report)
+    }
+
+    fn reach(&self, shard: usize) -> u32 {
+        without_fork(|| {
+            let guard = pin();
+            let hold = self.hold(shard, &guard);
+            hold.timed_reach()
+        })
+    }
+
+    fn sample(&self, shard: usize, slots: &[u32]) -> SampleReport {
+        let mut report = SampleReport::default();
+        let released = without_fork(|| {
+            let guard = pin();
+            let mut hold = self.hold(shard, &guard);
+            hold.sample(slots, &mut report);
+            hold.release()
+        });
+        self.finish(shard, released);
+        report
+    }
+
+    fn seal(&self, shard: usize) {
+        without_fork(|| self.shards[shard].seal());
+    }
+
+    fn flush(&self) {
+        without_fork(|| pin().flush());
+    }
+
+    fn drop_some(&self, shard: usize, most: usize) -> Option<u64> {
+        let shard = &self.shards[shard];
+        let ripe = without_fork(|| shard.take_ripe(most))?;
+        let count = ripe.len() as u64;
+        // User code: outside the fork gate as outside every lock.
+        let (dropped, panics) = shard.drop_ripe(ripe);
+        without_fork(|| shard.release(dropped));
+        add(&self.counts.dropped, count);
+        add(&self.counts.panics, panics);
+        Some(count)
+    }
+
+    fn trim(&self, shard: usize) {
+        without_fork(|| self.shards[shard].trim());
+    }
+}
+
+impl<K, V, S> Drop for Core<K, V, S> {
+    fn drop(&mut self) {
+        for shard in &mut self.shards {
+            shard.dismantle();
+        }
+    }
+}
+
+impl<K, V, S> fmt::Debug for Core<K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,118 @@
+//! Lifetimes of entries that are there already.
+
+use std::hash::{BuildHasher, Hash};
+use std::time::Duration;
+
+use equivalent::Equivalent;
+
+use super::Cache;
+use crate::RemovalCause;
+use crate::entry::word::NEVER;
+use crate::index::Place;
+use crate::lifetime::Lifetime;
+use crate::reclaim::pin;
+use crate::rules::Span;
+use crate::shard::{Hold, Look};
+use crate::stats::Path;
+
+impl<K, V, S> Cache<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// How long an entry has still to live: `None` if there is none, [`Lifetime::Never`] if it has
+    /// no deadline, else [`Lifetime::For`] what remains. Takes no lock; not a use.
+    pub fn ttl<Q>(&self, key: &Q) -> Option<Lifetime>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        let core = &*self.core;
+        let address = core.address(key);
+        let guard = pin();
+        let look = core
+            .shard(address)
+            .lookup(&core.rules, address.hash, &guard, |k| key.equivalent(k));
+        core.answered(address.shard, look, &guard);
+        match look {
+            Look::Live(_, NEVER) => Some(Lifetime::Never),
+            Look::Live(_, word) => {
+                // The clock may have passed the deadline since the lookup.
+                let left = word
+                    .checked_sub(core.rules.time.now())
+                    .filter(|&left| left > 0)?;
+                Some(Lifetime::For(Duration::from_nanos(left)))
+            }
+            Look::Expired(_) | Look::Absent => None,
+        }
+    }
+
+    /// Gives a live entry a new lifetime from now on; whether there was one.
+    ///
+    /// A lifetime that is over at once removes the entry (as by [`invalidate`](Self::invalidate)).
+    /// The new lifetime is the entry's own from here on: [`touch`](Self::touch) repeats it. Locks
+    /// the shard for a few steps.
+    pub fn expire<Q>(&self, key: &Q, lifetime: impl Into<Lifetime>) -> bool
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        let span = self.core.rules.explicit_span(lifetime.into());
+        self.on_entry(key, |hold, place| match span {
+            None => hold.end(place, RemovalCause::Explicit, Path::Write),
+            Some(span) => hold.change_span(place, |_| span).is_some(),
+        })
+    }
+
+    /// Takes a live entry's deadline away, for good (time to idle included); whether there was an
+    /// entry. Locks the shard for a few steps.
+    pub fn persist<Q>(&self, key: &Q) -> bool
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        let span = Span {
+            word: NEVER,
+            cap: NEVER,
+            own: NEVER,
+        };
+        self.on_entry(key, |hold, place| {
+            hold.change_span(place, |_| span).is_some()
+        })
+    }
+
+    /// Begins a live entry's own lifetime again: the one it was given last, or else the cache's.
+    /// Whether there was an entry.
+    ///
+    /// An entry that lives until a moment keeps that moment. Locks the shard for a few steps. This
+    /// is the exact form of sliding: [`time_to_idle`](crate::Builder::time_to_idle) needs no lock
+    /// but skips renewals that gain little.
+    pub fn touch<Q>(&self, key: &Q) -> bool
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        self.on_entry(key, |hold, place| hold.touch(place))
+    }
+
+    /// Runs `f` on the place of a key's entry, dead or alive, under the lock; false if there is
+    /// none.
+    fn on_entry<Q>(
+        &self,
+        key: &Q,
+        f: impl for<'s> FnOnce(&mut Hold<'s, K, V>, Place<'s>) -> bool,
+    ) -> bool
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        let core = &*self.core;
+        let address = core.address(key);
+        let guard = pin();
+        let mut hold = core.hold(address.shard, &guard);
+        let answer = match hold.find(address.hash, |k| key.equivalent(k)) {
+            Some(place) => f(&mut hold, place),
+            None => false,
+        };
+        let released = hold.release();
+        drop(guard);
+        core.finish_write(address.shard, released, None);
+        answer
+    }
+}

@@ -1,0 +1,259 @@
+//! Where "now" comes from.
+//!
+//! A clock counts nanoseconds from a beginning of its own, and every deadline is one of its
+//! readings. The default clock is strict (an expired entry is never read), yet most reads ask only
+//! the kernel's coarse clock; `src/docs/clock.md` has the argument and its measurements.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crate::entry::word::{DEAD, NEVER};
+use crate::lifetime::Lifetime;
+use crate::sync::{self, Arc, AtomicU64, Ordering};
+
+/// A source of time for a cache.
+///
+/// Most users need none: the default reads the operating system's monotonic clock, and
+/// [`ManualClock`] stands still for tests. A clock may step backwards; an entry that was once
+/// reported absent stays absent all the same.
+pub trait Clock: Send + Sync + 'static {
+    /// Nanoseconds since the clock's beginning.
+    fn now(&self) -> u64;
+
+    /// The reading that belongs to `moment`; 0 for moments before the beginning.
+    fn at(&self, moment: Instant) -> u64;
+
+    /// Whether a cache with this clock should leave reclaiming to
+    /// [`Cache::reap`](crate::Cache::reap) unless its builder was told otherwise: true for clocks
+    /// that only move when somebody moves them.
+    fn is_manual(&self) -> bool {
+        false
+    }
+}
+
+/// A clock that moves only when told to, for tests. Clones share one time.
+///
+/// A cache that is given one reclaims nothing by itself (its reaper is
+/// [`Reaper::manual`](crate::Reaper::manual) unless another one is set).
+///
+/// ```
+/// use std::time::Duration;
+/// use ebbtide::{Cache, ManualClock};
+///
+/// let clock = ManualClock::new();
+/// let cache = Cache::builder().clock(clock.clone()).build()?;
+/// cache.insert_with_ttl("session", 7, Duration::from_secs(60));
+/// clock.advance(Duration::from_secs(60) - Duration::from_nanos(1));
+/// assert_eq!(cache.get("session"), Some(7));
+/// clock.advance(Duration::from_nanos(1));
+/// assert_eq!(cache.get("session"), None);
+/// # Ok::<(), ebbtide::BuildError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ManualClock {
+    time: Arc<AtomicU64>,
+    begin: Instant,
+}
+
+impl ManualClock {
+    /// A clock that stands at 0.
+    pub fn new() -> Self {
+        ManualClock {
+            time: Arc::new(AtomicU64::new(0)),
+            begin: Instant::now(),
+        }
+    }
+
+    /// Moves time forward by `step`, at most to the last nanosecond that can be counted.
+    pub fn advance(&self, step: Duration) {
+        let step = nanos(step);
+        self.change(|time| time.saturating_add(step));
+    }
+
+    /// Moves time back by `step`, at most to 0.
+    pub fn step_back(&self, step: Duration) {
+        let step = nanos(step);
+        self.change(|time| time.saturating_sub(step));
+    }
+
+    /// Sets the time, in nanoseconds since the clock's beginning.
+    pub fn set_ns(&self, time: u64) {
+        self.change(|_| time);
+    }
+
+    /// The time since the clock's beginning.
+    pub fn elapsed(&self) -> Duration {
+        Duration::from_nanos(self.now())
+    }
+
+    fn change(&self, step: impl Fn(u64) -> u64) {
+        let mut time = self.time.load(Ordering::Relaxed);
+        // Release: what a test did before it moved the clock happens before whoever reads the new
+        // time (the Acquire load in `now`).
+        while let Err(seen) =
+            self.time
+                .compare_exchange_weak(time, step(time), Ordering::Release, Ordering::Relaxed)
+        {
+            time = seen;
+        }
+    }
+}
+
+impl Default for ManualClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> u64 {
+        // Acquire: pairs with the Release in `change`.
+        self.time.load(Ordering::Acquire)
+    }
+
+    /// Real moments count from the clock's making, whatever its hand says.
+    fn at(&self, moment: Instant) -> u64 {
+        nanos(moment.saturating_duration_since(self.begin))
+    }
+
+    fn is_manual(&self) -> bool {
+        true
+    }
+}
+
+/// `length` in nanoseconds, or [`NEVER`] when it does not fit.
+pub(crate) fn nanos(length: Duration) -> u64 {
+    u64::try_from(length.as_nanos()).unwrap_or(NEVER)
+}
+
+/// Farther than this from a deadline the coarse clock decides alone. The kernel promises a lag of
+/// one tick (1 to 10 ms); a virtual machine's ticks can be late by scheduling delays of its host,
+/// so the margin is a hundred ticks.
+const COARSE_MARGIN: u64 = 1_000_000_000;
+
+/// The operating system's monotonic clock, counted from the making of the cache.
+#[derive(Debug)]
+struct SystemClock {
+    begin: Instant,
+    /// CLOCK_MONOTONIC at `begin`, where a coarse clock exists: read before it, so that a coarse
+    /// reading is never behind the exact one by more than the kernel's own lag.
+    coarse_begin: Option<u64>,
+}
+
+impl SystemClock {
+    fn new() -> Self {
+        let coarse_begin = sync::coarse_monotonic().and_then(|_| sync::fine_monotonic());
+        SystemClock {
+            begin: Instant::now(),
+            coarse_begin,
+        }
+    }
+
+    #[inline]
+    fn now(&self) -> u64 {
+        nanos(self.begin.elapsed())
+    }
+
+    #[inline]
+    fn recent(&self) -> Option<u64> {
+        let begin = self.coarse_begin?;
+        Some(sync::coarse_monotonic()?.saturating_sub(begin))
+    }
+}
+
+/// The clock of one cache: the system's without indirection, or the user's.
+pub(crate) struct Time {
+    source: Source,
+}
+
+enum Source {
+    System(SystemClock),
+    Custom(Box<dyn Clock>),
+}
+
+impl Time {
+    pub(crate) fn system() -> Self {
+        Time {
+            source: Source::System(SystemClock::new()),
+        }
+    }
+
+    pub(crate) fn custom(clock: Box<dyn Clock>) -> Self {
+        Time {
+            source: Source::Custom(clock),
+        }
+    }
+
+    /// The exact time.
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        match &self.source {
+            Source::System(clock) => clock.now(),
+            Source::Custom(clock) => clock.now(),
+        }
+    }
+
+    /// A time that may be a little behind, never ahead: enough to choose a deadline that is
+    /// allowed to come early.
+    #[inline]
+    pub(crate) fn recent(&self) -> u64 {
+        match &self.source {
+            Source::System(clock) => clock.recent().unwrap_or_else(|| clock.now()),
+            Source::Custom(clock) => clock.now(),
+        }
+    }
+
+    /// The one predicate: whether an entry with this word is over. [`NEVER`] is not, [`DEAD`] is;
+    /// neither reads a clock.
+    #[inline]
+    pub(crate) fn is_due(&self, word: u64) -> bool {
+        if word == NEVER {
+            return false;
+        }
+        if word == DEAD {
+            return true;
+        }
+        match &self.source {
+            Source::System(clock) => {
+                if let Some(recent) = clock.recent()
+                    && recent.saturating_add(COARSE_MARGIN) < word
+                {
+                    return false;
+                }
+                clock.now() >= word
+            }
+            Source::Custom(clock) => clock.now() >= word,
+        }
+    }
+
+    /// The deadline of a lifetime that begins at `now`: [`NEVER`], a finite deadline, or `None`
+    /// when it is over already.
+    pub(crate) fn deadline(&self, lifetime: Lifetime, now: u64) -> Option<u64> {
+        match lifetime {
+            Lifetime::Never => Some(NEVER),
+            Lifetime::For(Duration::ZERO) => None,
+            Lifetime::For(length) => Some(now.saturating_add(nanos(length))),
+            Lifetime::Until(moment) => {
+                let at = match &self.source {
+                    Source::System(clock) => nanos(moment.saturating_duration_since(clock.begin)),
+                    Source::Custom(clock) => clock.at(moment),
+                };
+                (at > now).then_some(at)
+            }
+        }
+    }
+
+    /// Whether a worker can tell from the real time when the next deadline comes.
+    pub(crate) fn is_real(&self) -> bool {
+        matches!(self.source, Source::System(_))
+    }
+}
+
+impl fmt::Debug for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.source {
+            Source::System(_) => "SystemClock",
+            Source::Custom(_) => "custom clock",
+        })
+    }
+}

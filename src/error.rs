@@ -1,0 +1,110 @@
+//! What can go wrong, and how it is said.
+
+use std::error::Error;
+use std::fmt;
+
+/// Why a [`Builder`](crate::Builder) refused its settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// `Reaper::dedicated(0)`: a reaper without a thread reclaims nothing. Use
+    /// [`Reaper::manual`](crate::Reaper::manual) to reclaim by hand.
+    NoReaperThreads,
+    /// A reaper's budget of zero lets no cycle do anything.
+    ZeroBudget,
+    /// A reaper's interval of zero would never let it rest.
+    ZeroInterval,
+    /// The most of a core that a reaper may use must be above 0 and at most 1.
+    DutyOutOfRange(String),
+    /// The tolerated dead share must be at least 0 and below 1.
+    ToleratedDeadOutOfRange(String),
+    /// A sampling threshold must be above 0 and at most 1.
+    ThresholdOutOfRange(String),
+    /// A sampling reaper needs at least one entry a round and one round a cycle.
+    EmptySample,
+    /// `shards(0)`, or more shards than a cache can have (65,536).
+    ShardsOutOfRange(usize),
+    /// A default lifetime of zero would let no entry live.
+    ZeroLifetime,
+    /// A reaper thread could not be started.
+    Thread(String),
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BuildError::NoReaperThreads => f.write_str(
+                "a dedicated reaper needs at least one thread; Reaper::manual() has none",
+            ),
+            BuildError::ZeroBudget => f.write_str("the reaper's budget must be above zero"),
+            BuildError::ZeroInterval => f.write_str("the reaper's interval must be above zero"),
+            BuildError::DutyOutOfRange(given) => {
+                write!(f, "max_duty must be above 0 and at most 1, not {given}")
+            }
+            BuildError::ToleratedDeadOutOfRange(given) => {
+                write!(
+                    f,
+                    "tolerated_dead must be at least 0 and below 1, not {given}"
+                )
+            }
+            BuildError::ThresholdOutOfRange(given) => {
+                write!(f, "threshold must be above 0 and at most 1, not {given}")
+            }
+            BuildError::EmptySample => {
+                f.write_str("a sampling reaper needs a sample_size and max_rounds of at least 1")
+            }
+            BuildError::ShardsOutOfRange(given) => {
+                write!(f, "a cache has 1 to 65536 shards, not {given}")
+            }
+            BuildError::ZeroLifetime => {
+                f.write_str("time_to_live and time_to_idle must be above zero")
+            }
+            BuildError::Thread(reason) => {
+                write!(f, "a reaper thread could not be started: {reason}")
+            }
+        }
+    }
+}
+
+impl Error for BuildError {}
+
+/// Why an increment was refused; the counter is as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CounterError {
+    /// The sum would leave −2^62 … 2^62 − 1.
+    Overflow,
+}
+
+impl fmt::Display for CounterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CounterError::Overflow => f.write_str("the counter would leave -2^62 .. 2^62 - 1"),
+        }
+    }
+}
+
+impl Error for CounterError {}
+
+/// A key and value that the cache could not take, given back.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Refused<K, V> {
+    /// The key.
+    pub key: K,
+    /// The value.
+    pub value: V,
+}
+
+impl<K, V> fmt::Debug for Refused<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Refused").finish_non_exhaustive()
+    }
+}
+
+impl<K, V> fmt::Display for Refused<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the entry does not fit the cache's bound")
+    }
+}
+
+impl<K, V> Error for Refused<K, V> {}

@@ -1,0 +1,687 @@
+//! The index: from a key's hash to a slot id, read without a lock.
+//!
+//! Extendible hashing (Fagin, Nievergelt, Pippenger and Strong, 1979) over small tables, as in
+//! Dash (Lu, Hao, Wang and Lo, 2020): a *directory* of 2^d pointers, chosen by the hash's top d
+//! bits, to *segments* of 64-byte [buckets](bucket). Inside a segment, open addressing over its
+//! buckets (triangular steps); a full bucket counts the entries that went past it, so a lookup
+//! stops at the first bucket that nobody passed, and removal leaves no tombstones.
+//!
+//! Growth replaces one segment by a bigger one until that has 64 buckets, then splits it in two.
+//! So an insert moves at most 672 slot ids (4 bytes each, from the hash array beside the slab,
+//! without a look at any entry), plus the directory's pointers when those double. A segment is
+//! never changed once it is out of the directory: readers that are still on it are saved by
+//! looking again (P2), writers find again under the lock (P7).
+//!
+//! # Concurrency
+//! [`Index`] is the readers' side; everything that changes it asks for the lock's [`Owner`].
+//! A tagged pointer carries the size: the directory's low bits hold d, a segment's hold the
+//! logarithm of its buckets, so that a lookup touches no header on its way.
+
+mod bucket;
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ptr;
+
+use crate::limits::{DIRECTORY_SHIFT, SEGMENT_SHIFT};
+use crate::reclaim::{Guard, Limbo};
+use crate::slab::SlotRef;
+use crate::sync::{AtomicPtr, AtomicU32, Ordering};
+use bucket::{Bucket, CELLS, tag_of};
+
+/// The low bits of an aligned pointer that carry a size.
+const TAG: usize = 63;
+
+/// Most linked entries of a segment with 2^`shift` buckets: seven eighths of its cells.
+const fn room(shift: u32) -> u32 {
+    ((CELLS as u32) << shift) * 7 / 8
+}
+
+/// The writers' part of a segment, behind its buckets.
+#[repr(C, align(64))]
+struct Tail {
+    /// Linked entries in the segment.
+    linked: AtomicU32,
+    /// How many top bits of the hash all its entries share.
+    depth: AtomicU32,
+}
+
+/// A segment: its buckets' address with the logarithm of their number in the low bits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Segment(*mut Bucket);
+
+impl Segment {
+    fn layout(shift: u32) -> (Layout, usize) {
+        let buckets = Layout::array::<Bucket>(1 << shift).expect("a segment fits in memory");
+        let (layout, tail) = buckets
+            .extend(Layout::new::<Tail>())
+            .expect("a segment fits");
+        (layout, tail)
+    }
+
+    fn new(shift: u32, depth: u32) -> Self {
+        let (layout, tail) = Self::layout(shift);
+        // SAFETY: the layout has at least one bucket.
+        let memory = unsafe { alloc(layout) };
+        if memory.is_null() {
+            handle_alloc_error(layout);
+        }
+        let buckets: *mut Bucket = memory.cast();
+        for i in 0..1 << shift {
+            // SAFETY: within the layout, and ours alone.
+            unsafe { buckets.add(i).write(Bucket::new()) };
+        }
+        // SAFETY: within the layout, and ours alone.
+        unsafe {
+            memory.add(tail).cast::<Tail>().write(Tail {
+                linked: AtomicU32::new(0),
+                depth: AtomicU32::new(depth),
+            });
+        }
+        Segment(buckets.map_addr(|address| address | shift as usize))
+    }
+
+    #[inline]
+    fn shift(self) -> u32 {
+        (self.0.addr() & TAG) as u32
+    }
+
+    #[inline]
+    fn mask(self) -> usize {
+        (1 << self.shift()) - 1
+    }
+
+    #[inline]
+    fn buckets(self) -> *mut Bucket {
+        self.0.map_addr(|address| address & !TAG)
+    }
+
+    /// Bucket `i`, modulo their number.
+    ///
+    /// # Safety
+    /// The segment must outlive 'a: it was in the directory during a pin, or under a hold of the
+    /// lock, that is not over.
+    #[inline]
+    unsafe fn bucket<'a>(self, i: usize) -> &'a Bucket {
+        // SAFETY: masked to the buckets that `new` wrote; alive by the caller's contract.
+        unsafe { &*self.buckets().add(i & self.mask()) }
+    }
+
+    /// # Safety
+    /// As for [`bucket`](Self::bucket).
+    unsafe fn tail<'a>(self) -> &'a Tail {
+        let (_, tail) = Self::layout(self.shift());
+        // SAFETY: `new` wrote the tail there; alive by the caller's contract.
+        unsafe { &*self.buckets().cast::<u8>().add(tail).cast::<Tail>() }
+    }
+}
+
+/// A segment out of the directory, to be freed after its grace period.
+struct OldSegment(Segment);
+
+// SAFETY: it is out of the directory, and dropped only after its grace period (or when no reader
+// can exist), so whoever drops it is its only user.
+unsafe impl Send for OldSegment {}
+
+impl Drop for OldSegment {
+    fn drop(&mut self) {
+        let (layout, _) = Segment::layout(self.0.shift());
+        // SAFETY: allocated with this layout by `Segment::new`; nobody else uses it (see `Send`).
+        unsafe { dealloc(self.0.buckets().cast(), layout) }
+    }
+}
+
+/// An array of segment pointers: its address with the logarithm of its length in the low bits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Directory(*mut Cell);
+
+/// A directory cell; aligned so that the array's address has room for its length.
+type Cell = AtomicPtr<Bucket>;
+
+impl Directory {
+    fn layout(depth: u32) -> Layout {
+        Layout::array::<Cell>(1 << depth)
+            .and_then(|layout| layout.align_to(TAG + 1))
+            .expect("a directory fits in memory")
+    }
+
+    fn new(depth: u32, mut segment: impl FnMut(usize) -> Segment) -> Self {
+        let layout = Self::layout(depth);
+        // SAFETY: the layout has at least one cell.
+        let cells: *mut Cell = unsafe { alloc(layout) }.cast();
+        if cells.is_null() {
+            handle_alloc_error(layout);
+        }
+        for i in 0..1 << depth {
+            // SAFETY: within the layout, and ours alone.
+            unsafe { cells.add(i).write(AtomicPtr::new(segment(i).0)) };
+        }
+        Directory(cells.map_addr(|address| address | depth as usize))
+    }
+
+    #[inline]
+    fn depth(self) -> u32 {
+        (self.0.addr() & TAG) as u32
+    }
+
+    #[inline]
+    fn position(self, hash: u32) -> usize {
+        // In 64 bits, so that depth 0 shifts everything out.
+        (u64::from(hash) >> (32 - self.depth())) as usize
+    }
+
+    /// # Safety
+    /// The directory must outlive 'a (as for a segment's bucket), and `i` be below its length.
+    #[inline]
+    unsafe fn cell<'a>(self, i: usize) -> &'a Cell {
+        // SAFETY: within the array that `new` wrote; alive by the caller's contract.
+        unsafe { &*self.0.map_addr(|address| address & !TAG).add(i) }
+    }
+}
+
+/// A directory that has been replaced.
+struct OldDirectory(Directory);
+
+// SAFETY: as for `OldSegment`.
+unsafe impl Send for OldDirectory {}
+
+impl Drop for OldDirectory {
+    fn drop(&mut self) {
+        let cells = self.0.0.map_addr(|address| address & !TAG);
+        // SAFETY: allocated with this layout by `Directory::new`; nobody else uses it.
+        unsafe { dealloc(cells.cast(), Directory::layout(self.0.depth())) }
+    }
+}
+
+/// Where a slot is linked; valid until the lock is released.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'g> {
+    segment: Segment,
+    bucket: usize,
+    cell: usize,
+    hash: u32,
+    /// The slot whose id the cell holds.
+    pub(crate) slot: SlotRef<'g>,
+}
+
+/// The writers' side, under the shard lock.
+#[derive(Debug)]
+pub(crate) struct Owner {
+    linked: usize,
+    bytes: usize,
+    /// Segments whose depth is the directory's: when none is left, the directory can halve.
+    deepest: usize,
+}
+
+/// The readers' side of one shard's index.
+pub(crate) struct Index {
+    directory: AtomicPtr<Cell>,
+}
+
+impl Index {
+    /// An index with room for `entries` before it grows.
+    pub(crate) fn new(entries: usize) -> (Self, Owner) {
+        let mut depth = 0;
+        while depth < DIRECTORY_SHIFT && entries > (room(SEGMENT_SHIFT) as usize * 9 / 10) << depth
+        {
+            depth += 1;
+        }
+        let shift = if depth > 0 {
+            SEGMENT_SHIFT
+        } else {
+            (0..SEGMENT_SHIFT)
+                .find(|&s| room(s) as usize >= entries)
+                .unwrap_or(SEGMENT_SHIFT)
+        };
+        let directory = Directory::new(depth, |_| Segment::new(shift, depth));
+        let bytes =
+            Directory::layout(depth).size() + (Segment::layout(shift).0.size() << depth as usize);
+        let owner = Owner {
+            linked: 0,
+            bytes,
+            deepest: 1 << depth,
+        };
+        (
+            Index {
+                directory: AtomicPtr::new(directory.0),
+            },
+            owner,
+        )
+    }
+
+    #[inline]
+    fn directory(&self) -> Directory {
+        // Acquire: pairs with the Release in `publish_directory`.
+        Directory(self.directory.load(Ordering::Acquire))
+    }
+
+    /// # Safety
+    /// As for [`Segment::bucket`], for the directory: the caller is pinned or holds the lock.
+    #[inline]
+    unsafe fn segment(&self, hash: u32) -> Segment {
+        let directory = self.directory();
+        // SAFETY: `position` is below the length; loaded under the caller's pin or lock.
+        let cell = unsafe { directory.cell(directory.position(hash)) };
+        // Acquire: pairs with the Release in `publish`.
+        Segment(cell.load(Ordering::Acquire))
+    }
+
+    /// Asks for the line where a lookup of this hash begins.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u32, _guard: &Guard) {
+        // SAFETY: `_guard` is pinned; the address is only prefetched.
+        let segment = unsafe { self.segment(hash) };
+        crate::sync::prefetch(
+            segment
+                .buckets()
+                .wrapping_add(hash as usize & segment.mask()),
+        );
+    }
+
+    /// The first slot of this hash's cells that `is` accepts. Loads the directory anew each time.
+    #[inline]
+    pub(crate) fn find<'g>(
+        &self,
+        hash: u32,
+        guard: &'g Guard,
+        mut is: impl FnMut(SlotRef<'g>) -> bool,
+    ) -> Option<Place<'g>> {
+        // SAFETY: `guard` is pinned, so what the directory names stays alive.
+        let segment = unsafe { self.segment(hash) };
+        let tag = tag_of(hash);
+        let mut position = hash as usize & segment.mask();
+        let mut step = 0;
+        loop {
+            // SAFETY: as above.
+            let bucket = unsafe { segment.bucket(position) };
+            let look = bucket.look();
+            for cell in look.matching(tag) {
+                // SAFETY: the id was in this cell of the shard's index while `guard` was pinned.
+                let slot = unsafe { SlotRef::new(bucket.id(cell), guard) };
+                if is(slot) {
+                    return Some(Place {
+                        segment,
+                        bucket: position,
+                        cell,
+                        hash,
+                        slot,
+                    });
+                }
+            }
+            step += 1;
+            if !look.passed() || step > segment.mask() {
+                return None;
+            }
+            position = (position + step) & segment.mask();
+        }
+    }
+
+    /// Stores another slot of the same hash into the place's cell.
+    pub(crate) fn replace(&self, _owner: &mut Owner, place: &Place<'_>, id: u32) {
+        // SAFETY: the place was found under this hold of the lock.
+        unsafe { place.segment.bucket(place.bucket) }.set_id(place.cell, id);
+    }
+
+    /// Links a slot. `hash_of` gives the hash of any linked slot, should the segment have to grow.
+    pub(crate) fn link(
+        &self,
+        owner: &mut Owner,
+        limbo: &mut Limbo,
+        hash: u32,
+        id: u32,
+        hash_of: impl Fn(u32) -> u32,
+    ) {
+        let segment = loop {
+            // SAFETY: the caller holds the lock (it has the owner).
+            let segment = unsafe { self.segment(hash) };
+            // SAFETY: as above. Relaxed: only the lock's holder writes it.
+            if unsafe { segment.tail() }.linked.load(Ordering::Relaxed) < room(segment.shift()) {
+                break segment;
+            }
+            self.grow(owner, limbo, hash, segment, &hash_of);
+        };
+        // SAFETY: as above.
+        unsafe { place_in(segment, hash, id) };
+        owner.linked += 1;
+    }
+
+    /// Takes the place's slot out, and merges segments that have become sparse.
+    pub(crate) fn unlink(
+        &self,
+        owner: &mut Owner,
+        limbo: &mut Limbo,
+        place: Place<'_>,
+        hash_of: impl Fn(u32) -> u32,
+    ) {
+        let segment = place.segment;
+        // SAFETY: the place was found under this hold of the lock.
+        unsafe { segment.bucket(place.bucket) }.vacate(place.cell);
+        let mut position = place.hash as usize & segment.mask();
+        let mut step = 0;
+        while position != place.bucket {
+            // SAFETY: as above.
+            unsafe { segment.bucket(position) }.unpass();
+            step += 1;
+            position = (position + step) & segment.mask();
+        }
+        // SAFETY: as above. Relaxed: only the lock's holder writes it.
+        let tail = unsafe { segment.tail() };
+        let left = tail.linked.load(Ordering::Relaxed) - 1;
+        tail.linked.store(left, Ordering::Relaxed);
+        owner.linked -= 1;
+        if left <= room(segment.shift()) / 6 {
+            self.shrink(owner, limbo, place.hash, segment, &hash_of);
+        }
+    }
+
+    /// Replaces a full segment by a bigger one, or by two.
+    #[cold]
+    fn grow(
+        &self,
+        owner: &mut Owner,
+        limbo: &mut Limbo,
+        hash: u32,
+        segment: Segment,
+        hash_of: &impl Fn(u32) -> u32,
+    ) {
+        // SAFETY: the caller holds the lock; the segment is in the directory.
+        let depth = unsafe { segment.tail() }.depth.load(Ordering::Relaxed);
+        // Entries whose hashes agree in all these bits cannot be told apart by splitting: a
+        // directory far larger than the number of entries calls for means just that.
+        let useful = (owner.linked >> SEGMENT_SHIFT).max(1).ilog2() + 4;
+        if segment.shift() < SEGMENT_SHIFT || depth >= useful.min(DIRECTORY_SHIFT) {
+            let bigger = Segment::new(segment.shift() + 1, depth);
+            self.exchange(owner, limbo, hash, &[segment], bigger, hash_of);
+            return;
+        }
+        if depth == self.directory().depth() {
+            self.double_directory(owner, limbo);
+        }
+        let halves = [
+            Segment::new(segment.shift(), depth + 1),
+            Segment::new(segment.shift(), depth + 1),
+        ];
+        for id in ids(segment) {
+            let hash = hash_of(id);
+            let half = halves[(hash >> (31 - depth) & 1) as usize];
+            // SAFETY: the halves are ours until they are published.
+            unsafe { place_in(half, hash, id) };
+        }
+        let low = if depth == 0 {
+            0
+        } else {
+            hash >> (32 - depth) << (32 - depth)
+        };
+        self.publish(low, halves[0], depth + 1);
+        self.publish(low | 1 << (31 - depth), halves[1], depth + 1);
+        let size = Segment::layout(segment.shift()).0.size();
+        owner.bytes += size;
+        if depth + 1 == self.directory().depth() {
+            owner.deepest += 2;
+        }
+        limbo.retire(Box::new(OldSegment(segment)));
+    }
+
+    /// Replaces a sparse segment by a smaller one, or it and its sibling by one.
+    #[cold]
+    fn shrink(
+        &self,
+        owner: &mut Owner,
+        limbo: &mut Limbo,
+        hash: u32,
+        segment: Segment,
+        hash_of: &impl Fn(u32) -> u32,
+    ) {
+        // SAFETY: the caller holds the lock; the segment is in the directory.
+        let tail = unsafe { segment.tail() };
+        let depth = tail.depth.load(Ordering::Relaxed);
+        if depth == 0 || segment.shift() > SEGMENT_SHIFT {
+            if segment.shift() > 0 {
+                let smaller = Segment::new(segment.shift() - 1, depth);
+                self.exchange(owner, limbo, hash, &[segment], smaller, hash_of);
+            }
+            return;
+        }
+        // SAFETY: as above.
+        let sibling = unsafe { self.segment(hash ^ 1 << (32 - depth)) };
+        // SAFETY: as above.
+        let other = unsafe { sibling.tail() };
+        let both = tail.linked.load(Ordering::Relaxed) + other.linked.load(Ordering::Relaxed);
+        if other.depth.load(Ordering::Relaxed) != depth
+            || sibling.shift() != segment.shift()
+            || both > room(segment.shift()) / 3
+        {
+            return;
+        }
+        if depth == self.directory().depth() {
+            owner.deepest -= 2;
+        }
+        let merged = Segment::new(segment.shift(), depth - 1);
+        self.exchange(owner, limbo, hash, &[segment, sibling], merged, hash_of);
+        while owner.deepest == 0 && self.directory().depth() > 0 {
+            self.halve_directory(owner, limbo);
+        }
+    }
+
+    /// Copies the ids of `old` into `new`, which takes their place in the directory.
+    fn exchange(
+        &self,
+        owner: &mut Owner,
+        limbo: &mut Limbo,
+        hash: u32,
+        old: &[Segment],
+        new: Segment,
+        hash_of: &impl Fn(u32) -> u32,
+    ) {
+        for &segment in old {
+            for id in ids(segment) {
+                // SAFETY: `new` is ours until it is published.
+                unsafe { place_in(new, hash_of(id), id) };
+            }
+        }
+        // SAFETY: as above.
+        let depth = unsafe { new.tail() }.depth.load(Ordering::Relaxed);
+        self.publish(hash, new, depth);
+        owner.bytes += Segment::layout(new.shift()).0.size();
+        for &segment in old {
+            owner.bytes -= Segment::layout(segment.shift()).0.size();
+            limbo.retire(Box::new(OldSegment(segment)));
+        }
+    }
+
+    /// Points every directory cell of the hash's first `depth` bits to `segment`.
+    fn publish(&self, hash: u32, segment: Segment, depth: u32) {
+        let directory = self.directory();
+        let run = 1 << (directory.depth() - depth);
+        let first = directory.position(hash) & !(run - 1);
+        for i in first..first + run {
+            // SAFETY: below the length; the caller holds the lock, so the directory stays.
+            // Release: pairs with the Acquire in `segment`: the buckets come with the pointer.
+            unsafe { directory.cell(i) }.store(segment.0, Ordering::Release);
+        }
+    }
+
+    fn double_directory(&self, owner: &mut Owner, limbo: &mut Limbo) {
+        let old = self.directory();
+        let new = Directory::new(old.depth() + 1, |i| load(old, i / 2));
+        owner.deepest = 0;
+        self.publish_directory(owner, limbo, old, new);
+    }
+
+    fn halve_directory(&self, owner: &mut Owner, limbo: &mut Limbo) {
+        let old = self.directory();
+        let new = Directory::new(old.depth() - 1, |i| load(old, i * 2));
+        let depth = new.depth();
+        owner.deepest = (0..1 << depth)
+            .filter(|&i| {
+                // SAFETY: in the directory, and the caller holds the lock.
+                unsafe { load(new, i).tail() }.depth.load(Ordering::Relaxed) == depth
+            })
+            .count();
+        self.publish_directory(owner, limbo, old, new);
+    }
+
+    fn publish_directory(
+        &self,
+        owner: &mut Owner,
+        limbo: &mut Limbo,
+        old: Directory,
+        new: Directory,
+    ) {
+        // Release: pairs with the Acquire in `directory`.
+        self.directory.store(new.0, Ordering::Release);
+        owner.bytes += Directory::layout(new.depth()).size();
+        owner.bytes -= Directory::layout(old.depth()).size();
+        limbo.retire(Box::new(OldDirectory(old)));
+    }
+
+    /// The slots linked in the segment that holds `hash`, whose hashes are at least `hash`, and
+    /// the first hash after the segment's range (`None` at the end). For walking through the whole
+    /// index by ascending hash, one short hold of the lock after another.
+    pub(crate) fn note<'g>(
+        &self,
+        _owner: &Owner,
+        hash: u32,
+        guard: &'g Guard,
+        hash_of: impl Fn(u32) -> u32,
+        slots: &mut Vec<SlotRef<'g>>,
+    ) -> Option<u32> {
+        // SAFETY: the caller holds the lock (it has the owner) and a pin.
+        let segment = unsafe { self.segment(hash) };
+        for id in ids(segment) {
+            if hash_of(id) >= hash {
+                // SAFETY: the id is in a cell of the index now, and `guard` is pinned.
+                slots.push(unsafe { SlotRef::new(id, guard) });
+            }
+        }
+        // SAFETY: as above.
+        let depth = unsafe { segment.tail() }.depth.load(Ordering::Relaxed);
+        let width = 1u64 << (32 - depth);
+        u32::try_from((u64::from(hash) & !(width - 1)) + width).ok()
+    }
+
+    /// Bytes held.
+    pub(crate) fn bytes(&self, owner: &Owner) -> usize {
+        owner.bytes
+    }
+
+    /// Frees everything. The index must not be used again.
+    pub(crate) fn dismantle(&mut self) {
+        let directory = self.directory();
+        let mut last = None;
+        for i in 0..1 << directory.depth() {
+            let segment = load(directory, i);
+            if last != Some(segment) {
+                drop(OldSegment(segment));
+                last = Some(segment);
+            }
+        }
+        self.directory.store(ptr::null_mut(), Ordering::Relaxed);
+        drop(OldDirectory(directory));
+    }
+
+    /// Recounts everything; returns the linked ids.
+    #[cfg(any(test, debug_assertions))]
+    pub(crate) fn validate(&self, owner: &Owner, hash_of: impl Fn(u32) -> u32) -> Vec<u32> {
+        let directory = self.directory();
+        let mut all = Vec::new();
+        let (mut last, mut deepest, mut bytes) =
+            (None, 0, Directory::layout(directory.depth()).size());
+        for i in 0..1usize << directory.depth() {
+            let segment = load(directory, i);
+            if last == Some(segment) {
+                continue;
+            }
+            last = Some(segment);
+            // SAFETY: in the directory, and the caller holds the lock.
+            let tail = unsafe { segment.tail() };
+            let depth = tail.depth.load(Ordering::Relaxed);
+            deepest += usize::from(depth == directory.depth());
+            bytes += Segment::layout(segment.shift()).0.size();
+            let linked: Vec<u32> = ids(segment).collect();
+            assert_eq!(linked.len(), tail.linked.load(Ordering::Relaxed) as usize);
+            assert!(linked.len() <= room(segment.shift()) as usize);
+            let mut passed = vec![0u32; segment.mask() + 1];
+            for &id in &linked {
+                let hash = hash_of(id);
+                assert_eq!(
+                    load(directory, directory.position(hash)).0,
+                    segment.0,
+                    "slot {id}"
+                );
+                let mut position = hash as usize & segment.mask();
+                let mut step = 0;
+                loop {
+                    // SAFETY: as above.
+                    let bucket = unsafe { segment.bucket(position) };
+                    if bucket
+                        .look()
+                        .matching(tag_of(hash))
+                        .any(|cell| bucket.id(cell) == id)
+                    {
+                        break;
+                    }
+                    passed[position] += 1;
+                    step += 1;
+                    position = (position + step) & segment.mask();
+                }
+            }
+            for (i, &count) in passed.iter().enumerate() {
+                // SAFETY: as above.
+                let look = unsafe { segment.bucket(i) }.look();
+                assert_eq!(look.passed_count(), count, "bucket {i}");
+            }
+            all.extend(linked);
+        }
+        assert_eq!(all.len(), owner.linked);
+        assert_eq!(deepest, owner.deepest);
+        assert_eq!(bytes, owner.bytes);
+        all
+    }
+}
+
+/// The segment in a directory cell, for the lock's holder.
+fn load(directory: Directory, i: usize) -> Segment {
+    // SAFETY: callers hold the lock (or are the last), and pass an index below the length.
+    Segment(unsafe { directory.cell(i) }.load(Ordering::Relaxed))
+}
+
+/// The ids in a segment, for the lock's holder.
+fn ids(segment: Segment) -> impl Iterator<Item = u32> {
+    (0..=segment.mask()).flat_map(move |i| {
+        // SAFETY: callers hold the lock, and the segment is in the directory or was until just
+        // now under this hold.
+        let bucket = unsafe { segment.bucket(i) };
+        bucket.look().occupied().map(|cell| bucket.id(cell))
+    })
+}
+
+/// Puts an id into the first bucket on its way that has an empty cell.
+///
+/// # Safety
+/// The segment has room and is alive; the caller holds the lock or owns it unpublished.
+unsafe fn place_in(segment: Segment, hash: u32, id: u32) {
+    let mut position = hash as usize & segment.mask();
+    let mut step = 0;
+    loop {
+        // SAFETY: by the caller's contract.
+        let bucket = unsafe { segment.bucket(position) };
+        if let Some(cell) = bucket.look().empty().next() {
+            bucket.occupy(cell, tag_of(hash), id);
+            break;
+        }
+        bucket.pass();
+        step += 1;
+        debug_assert!(
+            step <= segment.mask(),
+            "a segment with room has an empty cell"
+        );
+        position = (position + step) & segment.mask();
+    }
+    // SAFETY: by the caller's contract. Relaxed: only the lock's holder writes it.
+    let tail = unsafe { segment.tail() };
+    tail.linked
+        .store(tail.linked.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests;

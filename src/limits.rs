@@ -1,0 +1,67 @@
+//! Every size that is a choice, with its unit and the reason for the number.
+//!
+//! Under the model checker they shrink, so that a handful of entries crosses every boundary.
+
+/// Lane resolution: one lane unit is 2^26 ns, 67 ms. A `u32` of them is nine years of uptime.
+pub(crate) const LANE_SHIFT: u32 = 26;
+
+/// Slots that share one lane minimum.
+pub(crate) const LANE_BLOCK: usize = 64;
+
+/// Elements in one chunk of a per-slot side array: growth copies at most this many.
+pub(crate) const SIDE_CHUNK: usize = 1024;
+
+/// Buckets of a full-grown index segment, as a power of two: 64 buckets are one 4 KiB page of 768
+/// cells, and splitting one moves at most 672 of them, about 3 µs.
+#[cfg(not(ebbtide_loom))]
+pub(crate) const SEGMENT_SHIFT: u32 = 6;
+#[cfg(ebbtide_loom)]
+pub(crate) const SEGMENT_SHIFT: u32 = 1;
+
+/// Deepest directory of a shard as a power of two: beyond it (or when the keys' hashes do not
+/// tell entries apart) segments double instead of splitting.
+pub(crate) const DIRECTORY_SHIFT: u32 = 24;
+
+/// Bytes of entries that a full-grown slab chunk aims at, and most slots it may have.
+#[cfg(not(ebbtide_loom))]
+pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
+#[cfg(ebbtide_loom)]
+pub(crate) const CHUNK_BYTES: usize = 64;
+pub(crate) const CHUNK_MAX_SHIFT: u32 = 10;
+
+/// Bytes of entries that the first slab chunk of a shard aims at.
+#[cfg(not(ebbtide_loom))]
+pub(crate) const FIRST_CHUNK_BYTES: usize = 512;
+#[cfg(ebbtide_loom)]
+pub(crate) const FIRST_CHUNK_BYTES: usize = 32;
+
+/// Slots of one shard, at most: leaves `u32` arithmetic headroom everywhere.
+pub(crate) const MAX_SLOTS: u32 = 1 << 30;
+
+/// Unlinked slots in one limbo batch, at most; a fuller batch is set aside and a new one begun.
+pub(crate) const LIMBO_BATCH: usize = 4096;
+
+/// Values dropped in one slice between two looks at the clock.
+pub(crate) const DROP_SLICE: usize = 128;
+
+/// A cache that reaps by hand lets a writer help once this many unlinked slots wait in its shard.
+pub(crate) const MANUAL_HELP: usize = 64;
+
+/// Reads that find the mark this high leave it alone.
+pub(crate) const MARK_MAX: u8 = 3;
+
+/// Listener calls nested inside one another on one thread before they are queued instead.
+pub(crate) const LISTENER_DEPTH: u32 = 16;
+
+/// An idle extension that would gain less than this fraction of the idle time is skipped.
+pub(crate) const IDLE_GRAIN: u64 = 16;
+
+/// Longest that the reaper means to hold a shard's lock at a time, in nanoseconds.
+pub(crate) const LOCK_SLICE_NS: u64 = 50_000;
+
+/// Entries unlinked in one hold of the lock, at most: a limit for when time stands still.
+pub(crate) const SLICE_UNLINKS: u64 = 4096;
+
+/// Entries that a writer looks at for a dead one before it evicts a living one: those filed under
+/// the lane unit that is now passing may be looked at in vain.
+pub(crate) const DEAD_LOOKS: u32 = 16;

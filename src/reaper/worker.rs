@@ -1,0 +1,528 @@
+//! The threads: a thin shell around the pure parts.
+//!
+//! A [`Crew`] is one or more sweeping threads and one dropping thread. The shared crew serves any
+//! number of caches; it comes with the first and goes with the last. A dedicated crew serves one.
+//! A thread holds a cache only while it works on it, and never upgrades its weak reference once
+//! the cache has been dismissed, so the last handle's drop ends the work and frees the values on
+//! its own thread.
+
+use std::cell::RefCell;
+use std::sync::LazyLock;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+
+use super::bell::{self, Bell};
+use super::budget::Budget;
+use super::pace::{Cycle, Pace};
+use super::sweep::{Bounds, CycleReport};
+use super::{Kind, Target, sample, sweep};
+use crate::lane;
+use crate::limits::DROP_SLICE;
+use crate::stats::add;
+use crate::sync::{
+    Arc, AtomicBool, Mutex, Ordering, Signal, Weak, forks, watch_forks, without_fork,
+};
+
+/// Idle cycles at its interval before a worker sleeps until something is due.
+const IDLE_CYCLES: u32 = 5;
+
+/// Tries to get grace periods over within one cycle.
+const FLUSHES: usize = 4;
+
+thread_local! {
+    /// The crew that this thread works for.
+    static WORKS_FOR: RefCell<Option<usize>> = const { RefCell::new(None) };
+}
+
+/// A cache on a crew's list.
+struct Job {
+    target: Weak<dyn Target>,
+    /// One bell for each sweeping thread.
+    bells: Arc<[Bell]>,
+}
+
+struct Roster {
+    jobs: Vec<Job>,
+    threads: Vec<JoinHandle<()>>,
+    /// In which process of a forking family the threads live.
+    process: u64,
+}
+
+/// Threads that reclaim, and the caches that they reclaim for.
+pub(crate) struct Crew {
+    name: String,
+    roster: Mutex<Roster>,
+    sweepers: Vec<Arc<Signal>>,
+    dropper: Arc<Signal>,
+    stop: AtomicBool,
+    /// The shared crew's threads end with the last cache and come back with the next.
+    lasting: bool,
+}
+
+static SHARED: LazyLock<Mutex<Option<Arc<Crew>>>> = LazyLock::new(|| Mutex::new(None));
+
+/// A cache's place on a crew's list.
+pub(crate) struct Enrolment {
+    crew: Arc<Crew>,
+    target: Weak<dyn Target>,
+    /// One bell for each sweeping thread: shard s is served by thread s modulo their number.
+    pub(crate) bells: Arc<[Bell]>,
+}
+
+impl Enrolment {
+    /// Puts a cache on the shared crew's list.
+    pub(crate) fn shared(target: Weak<dyn Target>) -> Result<Self, String> {
+        watch_forks();
+        let mut shared = SHARED.lock();
+        let crew = match &*shared {
+            Some(crew) if crew.is_here() => Arc::clone(crew),
+            _ => {
+                let crew = Arc::new(Crew::new("ebbtide".into(), 1, true));
+                *shared = Some(Arc::clone(&crew));
+                crew
+            }
+        };
+        crew.enrol(target)
+    }
+
+    /// Makes a crew of `threads` sweeping threads for one cache.
+    pub(crate) fn dedicated(
+        target: Weak<dyn Target>,
+        threads: usize,
+        name: &str,
+    ) -> Result<Self, String> {
+        watch_forks();
+        Arc::new(Crew::new(format!("ebbtide {name}"), threads, false)).enrol(target)
+    }
+
+    /// Takes the cache off the list. No thread of the crew will look at it again, but one may be
+    /// doing so. Ends the threads if it was the last, and waits for them, unless called on one.
+    pub(crate) fn dismiss(&self) {
+        let threads = {
+            let _shared = self.crew.lasting.then(|| SHARED.lock());
+            let mut roster = self.crew.roster.lock();
+            roster.jobs.retain(|job| !job.target.ptr_eq(&self.target));
+            if !roster.jobs.is_empty() {
+                return;
+            }
+            self.crew.stop.store(true, Ordering::Release);
+            std::mem::take(&mut roster.threads)
+        };
+        self.crew.wake_all();
+        if !self.crew.is_this_thread() && self.crew.is_here() {
+            for thread in threads {
+                // A worker's panic has been printed; there is nothing to add.
+                let _ = thread.join();
+            }
+        }
+    }
+
+    /// Starts the threads anew after a fork, in which they did not survive.
+    #[cold]
+    pub(crate) fn revive(&self) {
+        // No thread can be had: the next write tries again.
+        if self.crew.start_missing().is_ok() {
+            self.bells.iter().for_each(Bell::adopt);
+        }
+    }
+
+    /// Whether the current thread is one of the crew's.
+    pub(crate) fn is_this_thread(&self) -> bool {
+        self.crew.is_this_thread()
+    }
+}
+
+impl Crew {
+    fn new(name: String, sweepers: usize, lasting: bool) -> Self {
+        Crew {
+            name,
+            roster: Mutex::new(Roster {
+                jobs: Vec::new(),
+                threads: Vec::new(),
+                process: forks(),
+            }),
+            sweepers: (0..sweepers).map(|_| Arc::default()).collect(),
+            dropper: Arc::default(),
+            stop: AtomicBool::new(false),
+            lasting,
+        }
+    }
+
+    fn is_here(&self) -> bool {
+        self.roster.lock().process == forks() && !self.stop.load(Ordering::Acquire)
+    }
+
+    fn id(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    fn is_this_thread(&self) -> bool {
+        WORKS_FOR.with_borrow(|crew| *crew == Some(self.id()))
+    }
+
+    fn wake_all(&self) {
+        for signal in self.sweepers.iter().chain([&self.dropper]) {
+            signal.raise();
+        }
+    }
+
+    fn enrol(self: Arc<Self>, target: Weak<dyn Target>) -> Result<Enrolment, String> {
+        let bells: Arc<[Bell]> = self
+            .sweepers
+            .iter()
+            .map(|signal| Bell::new(Arc::clone(signal)))
+            .collect();
+        self.roster.lock().jobs.push(Job {
+            target: target.clone(),
+            bells: Arc::clone(&bells),
+        });
+        let enrolment = Enrolment {
+            crew: self,
+            target,
+            bells,
+        };
+        if let Err(reason) = enrolment.crew.start_missing() {
+            enrolment.dismiss();
+            return Err(reason);
+        }
+        enrolment.crew.wake_all();
+        Ok(enrolment)
+    }
+
+    /// Starts the threads that are not running in this process.
+    fn start_missing(self: &Arc<Self>) -> Result<(), String> {
+        let mut roster = self.roster.lock();
+        if roster.process != forks() {
+            roster.process = forks();
+            // Handles of another process's threads: neither to be joined nor detached.
+            roster.threads.drain(..).for_each(std::mem::forget);
+        }
+        if !roster.threads.is_empty() {
+            return Ok(());
+        }
+        for number in 0..=self.sweepers.len() {
+            let crew = Arc::clone(self);
+            let is_dropper = number == self.sweepers.len();
+            let what = if is_dropper {
+                "drop".into()
+            } else {
+                format!("reap {number}")
+            };
+            let started = thread::Builder::new()
+                .name(format!("{} {what}", self.name))
+                .spawn(move || {
+                    WORKS_FOR.with_borrow_mut(|works_for| *works_for = Some(crew.id()));
+                    if is_dropper {
+                        crew.drop_values()
+                    } else {
+                        crew.sweep(number)
+                    }
+                });
+            match started {
+                Ok(thread) => roster.threads.push(thread),
+                Err(reason) => return Err(reason.to_string()),
+            }
+        }
+        Ok(())
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// The cache at a position of the list, with its bells. Positions shift when one leaves.
+    fn pick(&self, position: usize) -> Option<Pick> {
+        without_fork(|| {
+            let roster = self.roster.lock();
+            let job = roster.jobs.get(position)?;
+            // Upgraded under the roster's lock: after `dismiss` no thread picks the cache up.
+            Some(Pick {
+                target: job.target.upgrade(),
+                bells: Arc::clone(&job.bells),
+            })
+        })
+    }
+
+    /// A sweeping thread.
+    fn sweep(&self, number: usize) {
+        let mut plans: Vec<Plan> = Vec::new();
+        while !self.is_over() {
+            let mut wake_at: Option<Instant> = None;
+            plans.iter_mut().for_each(|plan| plan.seen = false);
+            let mut position = 0;
+            while let Some(Pick { target, bells }) = self.pick(position) {
+                position += 1;
+                let Some(target) = target else { continue };
+                let plan = match plans.iter().position(|plan| plan.is_for(&target)) {
+                    Some(at) => &mut plans[at],
+                    None => {
+                        plans.push(Plan::new(&target));
+                        plans.last_mut().expect("just pushed")
+                    }
+                };
+                plan.seen = true;
+                let worker = Worker {
+                    number,
+                    of: self.sweepers.len(),
+                    bell: &bells[number],
+                };
+                if let Some(next) = plan.come_by(&*target, &worker, &self.dropper) {
+                    wake_at = Some(wake_at.map_or(next, |wake_at| wake_at.min(next)));
+                }
+            }
+            plans.retain(|plan| plan.seen);
+            if !self.is_over() && wake_at.is_none_or(|moment| moment > Instant::now()) {
+                bell::sleep(&self.sweepers[number], wake_at);
+            }
+        }
+    }
+
+    /// The dropping thread: whatever user code a value's `Drop` runs, no sweep waits for it.
+    fn drop_values(&self) {
+        while !self.is_over() {
+            let (mut position, mut dropped) = (0, false);
+            while let Some(Pick { target, .. }) = self.pick(position) {
+                position += 1;
+                let Some(target) = target else { continue };
+                dropped |= drop_ripe_values(&*target);
+            }
+            if !dropped && !self.is_over() {
+                self.dropper.wait(None);
+            }
+        }
+    }
+}
+
+/// Drops what is past its grace period; whether there was anything.
+fn drop_ripe_values(target: &dyn Target) -> bool {
+    let budget = nanos(target.settings().budget);
+    let begin = Instant::now();
+    let mut slice = Budget::new(0, budget);
+    let mut dropped = false;
+    for shard in 0..target.shards() {
+        while target.waiting(shard) > 0 && !target.is_closing() {
+            if target.drop_some(shard, DROP_SLICE).is_none() {
+                break;
+            }
+            dropped = true;
+            let now = nanos(begin.elapsed());
+            if slice.is_overrun(now) {
+                add(&target.counts().overruns, 1);
+            }
+            if slice.is_spent(now) {
+                slice = Budget::new(now, budget);
+            }
+        }
+    }
+    if dropped {
+        add(&target.counts().time, nanos(begin.elapsed()));
+    }
+    dropped
+}
+
+/// A cache picked from the list, if it is still there.
+struct Pick {
+    target: Option<Arc<dyn Target>>,
+    bells: Arc<[Bell]>,
+}
+
+fn nanos(length: Duration) -> u64 {
+    u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Which shards a sweeping thread serves, and the bell that wakes it.
+struct Worker<'a> {
+    number: usize,
+    of: usize,
+    bell: &'a Bell,
+}
+
+/// A sweeping thread's memory of one cache.
+struct Plan {
+    target: usize,
+    pace: Pace,
+    next_shard: usize,
+    next_cycle: Instant,
+    /// Cycles in a row with nothing to do.
+    idle: u32,
+    /// Something left since memory was last trimmed.
+    untrimmed: bool,
+    dozing: bool,
+    /// Still on the list.
+    seen: bool,
+    random: SmallRng,
+}
+
+impl Plan {
+    fn new(target: &Arc<dyn Target>) -> Self {
+        let settings = target.settings();
+        Plan {
+            target: Arc::as_ptr(target).addr(),
+            pace: Pace::new(settings.interval, settings.max_duty),
+            next_shard: 0,
+            next_cycle: Instant::now(),
+            idle: 0,
+            untrimmed: false,
+            dozing: false,
+            seen: true,
+            random: self::random(),
+        }
+    }
+
+    fn is_for(&self, target: &Arc<dyn Target>) -> bool {
+        self.target == Arc::as_ptr(target).addr()
+    }
+
+    /// Does a cycle if it is time for one; says when to come by next (`None`: when rung).
+    fn come_by(
+        &mut self,
+        target: &dyn Target,
+        worker: &Worker<'_>,
+        dropper: &Signal,
+    ) -> Option<Instant> {
+        let now = Instant::now();
+        if self.next_cycle > now && !self.dozing {
+            return Some(self.next_cycle);
+        }
+        if self.dozing {
+            worker.bell.rise();
+            self.dozing = false;
+        }
+        let mine = |shard: usize| shard % worker.of == worker.number;
+        let report = self.cycle(target, &mine);
+        let waiting = (0..target.shards()).any(|shard| mine(shard) && target.waiting(shard) > 0);
+        if waiting {
+            self.untrimmed = true;
+            for shard in (0..target.shards()).filter(|&shard| mine(shard)) {
+                target.seal(shard);
+            }
+            for _ in 0..FLUSHES {
+                target.flush();
+            }
+            dropper.raise();
+        }
+        let spent = now.elapsed();
+        add(&target.counts().time, nanos(spent));
+        let exhausted = !report.finished && report.expired > 0;
+        let rest = self.pace.rest(Cycle {
+            spent,
+            exhausted,
+            waiting,
+        });
+        self.idle = if report.inspected > 0 || waiting {
+            0
+        } else {
+            self.idle + 1
+        };
+        self.next_cycle = Instant::now() + rest;
+        if self.idle < IDLE_CYCLES {
+            return Some(self.next_cycle);
+        }
+        if self.untrimmed {
+            self.untrimmed = false;
+            for shard in (0..target.shards()).filter(|&shard| mine(shard)) {
+                target.trim(shard);
+            }
+        }
+        self.doze(target, worker, &mine)
+    }
+
+    fn cycle(&mut self, target: &dyn Target, mine: &dyn Fn(usize) -> bool) -> CycleReport {
+        let settings = target.settings();
+        let begin = Instant::now();
+        let clock = || nanos(begin.elapsed());
+        let bounds = Bounds {
+            budget: Budget::new(0, nanos(settings.budget)),
+            most: u64::MAX,
+            clock: &clock,
+        };
+        let horizon = lane::unit_of(target.now());
+        let due = (0..target.shards()).any(|shard| mine(shard) && target.due(shard) <= horizon);
+        if !due {
+            return CycleReport {
+                finished: true,
+                ..CycleReport::default()
+            };
+        }
+        let report = match settings.strategy.kind {
+            Kind::Sweep { tolerated } => sweep::cycle(
+                target,
+                mine,
+                &mut self.next_shard,
+                horizon,
+                tolerated,
+                &bounds,
+            ),
+            Kind::Sample {
+                size,
+                threshold,
+                rounds,
+            } => {
+                let how = (size, threshold, rounds);
+                sample::cycle(target, mine, how, &bounds, &mut self.random)
+            }
+        };
+        count(target, &report, &bounds.budget, clock());
+        report
+    }
+
+    /// Makes sleep until the next deadline safe, and says when that is.
+    fn doze(
+        &mut self,
+        target: &dyn Target,
+        worker: &Worker<'_>,
+        mine: &dyn Fn(usize) -> bool,
+    ) -> Option<Instant> {
+        let next_due = || {
+            (0..target.shards())
+                .filter(|&shard| mine(shard))
+                .map(|shard| target.due(shard))
+                .min()
+        };
+        let due = next_due().unwrap_or(lane::NONE);
+        if due != lane::NONE && !target.keeps_real_time() {
+            return Some(self.next_cycle);
+        }
+        let now = target.now();
+        if due <= lane::unit_of(now) {
+            return Some(self.next_cycle);
+        }
+        worker.bell.doze(due);
+        // Look again, now that whoever changes anything will ring.
+        let sooner = next_due().unwrap_or(lane::NONE) < due;
+        let waiting = (0..target.shards()).any(|shard| mine(shard) && target.waiting(shard) > 0);
+        if sooner || waiting {
+            worker.bell.rise();
+            return Some(self.next_cycle);
+        }
+        self.dozing = true;
+        if due == lane::NONE {
+            return None;
+        }
+        let left = Duration::from_nanos(lane::begin_of(due).saturating_sub(now));
+        Some(Instant::now() + left.min(bell::LONGEST_SLEEP))
+    }
+}
+
+/// Adds a cycle to the cache's counts.
+pub(crate) fn count(target: &dyn Target, report: &CycleReport, budget: &Budget, now: u64) {
+    let counts = target.counts();
+    add(&counts.cycles, 1);
+    add(&counts.scanned, report.scanned);
+    add(&counts.inspected, report.inspected);
+    add(&counts.refiled, report.refiled);
+    add(
+        &counts.exhausted,
+        u64::from(!report.finished && budget.is_spent(now)),
+    );
+    add(&counts.overruns, u64::from(budget.is_overrun(now)));
+}
+
+/// A source of randomness that differs from all others.
+pub(crate) fn random() -> SmallRng {
+    // ahash keeps random keys for the process and makes each state a different one of them.
+    SmallRng::seed_from_u64(crate::RandomState::new().hash_one(thread::current().id()))
+}

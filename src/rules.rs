@@ -1,0 +1,126 @@
+//! A cache's settings that its shards obey.
+
+use crate::RemovalCause;
+use crate::clock::{Time, nanos};
+use crate::entry::word::NEVER;
+use crate::lifetime::{Expiry, Lifetime};
+use crate::slab::lifetimes::{DEFAULT, FIXED};
+
+/// What a removal listener is.
+pub(crate) type Listener<K, V> = Box<dyn Fn(&K, &V, RemovalCause) + Send + Sync>;
+
+/// The settings of one cache.
+pub(crate) struct Rules<K, V> {
+    pub(crate) time: Time,
+    /// Time to live, or [`NEVER`].
+    pub(crate) live: u64,
+    /// Time to idle, or 0 for none.
+    pub(crate) idle: u64,
+    pub(crate) expiry: Option<Box<dyn Expiry<K, V>>>,
+    pub(crate) listener: Option<Listener<K, V>>,
+    /// Most linked entries, or `u64::MAX` for no bound.
+    pub(crate) max_entries: u64,
+    /// Whether nothing reclaims but calls.
+    pub(crate) manual: bool,
+}
+
+/// When an entry is to end, decided before the lock is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// The deadline word.
+    pub(crate) word: u64,
+    /// The deadline without idleness.
+    pub(crate) cap: u64,
+    /// The entry's own lifetime, for `touch`.
+    pub(crate) own: u64,
+}
+
+/// The span of an entry without a deadline.
+pub(crate) const FOREVER: Span = Span {
+    word: NEVER,
+    cap: NEVER,
+    own: DEFAULT,
+};
+
+impl<K: 'static, V: 'static> Rules<K, V> {
+    /// Whether entries have any lifetime unless told otherwise.
+    #[inline]
+    fn mortal(&self) -> bool {
+        self.live != NEVER || self.idle != 0 || self.expiry.is_some()
+    }
+
+    /// The span of a new entry: `explicit` replaces time to live and expiry policy; a time to idle
+    /// caps either. `None` when it would be over at once. Runs the user's policy: call without
+    /// locks.
+    #[inline]
+    pub(crate) fn span(&self, key: &K, value: &V, explicit: Option<Lifetime>) -> Option<Span> {
+        match explicit {
+            None if !self.mortal() => Some(FOREVER),
+            None => self.default_span(key, value),
+            Some(lifetime) => self.explicit_span(lifetime),
+        }
+    }
+
+    fn default_span(&self, key: &K, value: &V) -> Option<Span> {
+        let policy = self
+            .expiry
+            .as_ref()
+            .map(|expiry| expiry.lifetime(key, value));
+        let now = self.time.now();
+        let live = now.saturating_add(self.live);
+        let Some(lifetime) = policy else {
+            return Some(self.capped(live, now, DEFAULT));
+        };
+        let cap = self.time.deadline(lifetime, now)?.min(live);
+        let own = match lifetime {
+            Lifetime::Never => self.live,
+            Lifetime::For(length) => nanos(length).min(self.live),
+            Lifetime::Until(_) => FIXED,
+        };
+        Some(self.capped(cap, now, own))
+    }
+
+    /// The span of an entry that is given `lifetime`, from now on.
+    pub(crate) fn explicit_span(&self, lifetime: Lifetime) -> Option<Span> {
+        let now = self.time.now();
+        let cap = self.time.deadline(lifetime, now)?;
+        let own = match lifetime {
+            Lifetime::Never => NEVER,
+            Lifetime::For(length) => nanos(length),
+            Lifetime::Until(_) => FIXED,
+        };
+        Some(self.capped(cap, now, own))
+    }
+
+    /// The span of an entry whose own lifetime begins again now; `cap` is its deadline without
+    /// idleness so far.
+    pub(crate) fn renewed(&self, own: u64, cap: u64) -> Span {
+        let now = self.time.now();
+        let cap = match own {
+            DEFAULT => now.saturating_add(self.live),
+            FIXED => cap,
+            NEVER => NEVER,
+            length => now.saturating_add(length),
+        };
+        self.capped(cap, now, own)
+    }
+
+    /// The span of an entry that is written anew and keeps its deadline: with a time to idle the
+    /// write counts as a use.
+    pub(crate) fn kept(&self, word: u64, cap: u64, own: u64) -> Span {
+        if self.idle == 0 || word == NEVER {
+            return Span { word, cap, own };
+        }
+        self.capped(cap, self.time.now(), own)
+    }
+
+    /// The word of an entry whose deadline without idleness is `cap`, used now.
+    fn capped(&self, cap: u64, now: u64, own: u64) -> Span {
+        let word = if self.idle == 0 {
+            cap
+        } else {
+            cap.min(now.saturating_add(self.idle))
+        };
+        Span { word, cap, own }
+    }
+}

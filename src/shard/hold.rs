@@ -1,0 +1,406 @@
+//! A hold of a shard's lock: where linking, unlinking and deadlines change, in the protocol's
+//! order.
+
+use crate::RemovalCause;
+use crate::counter::{Step, as_counter};
+use crate::entry::word::{DEAD, Found, NEVER};
+use crate::index::Place;
+use crate::lane;
+use crate::reaper::Bell;
+use crate::reclaim::Guard;
+use crate::rules::{Rules, Span};
+use crate::slab::{Departed, SlotRef};
+use crate::stats::Path;
+use crate::sync::{MutexGuard, Ordering};
+
+use super::{Shard, State};
+
+/// The shard's lock, held.
+///
+/// Ends with [`release`](Hold::release), which tells the scheduler what changed and gives back
+/// what has to be reported before it may go to limbo.
+#[must_use]
+pub(crate) struct Hold<'s, K, V> {
+    pub(super) shard: &'s Shard<K, V>,
+    pub(super) state: MutexGuard<'s, State>,
+    pub(super) rules: &'s Rules<K, V>,
+    bell: &'s Bell,
+    pub(super) guard: &'s Guard,
+    departed: Vec<Departed>,
+    /// Limbo was empty when the hold began: nobody may know yet that something waits.
+    quiet: bool,
+    /// How many more entries are linked than when the hold began.
+    grown: i64,
+    min_before: u32,
+}
+
+/// What a hold leaves to be done without the lock, best without the pin too.
+#[derive(Debug)]
+#[must_use = "departed entries have to be reported and buried"]
+pub(crate) struct Released {
+    /// Entries to be reported and then buried; empty when nobody listens.
+    pub(crate) departed: Vec<Departed>,
+    /// How many more entries are linked than before the hold.
+    pub(crate) grown: i64,
+}
+
+/// A new entry, to be linked.
+pub(crate) struct Arrival<K, V> {
+    pub(crate) hash: u32,
+    pub(crate) key: K,
+    pub(crate) value: V,
+    pub(crate) span: Span,
+}
+
+impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
+    pub(super) fn new(
+        shard: &'s Shard<K, V>,
+        state: MutexGuard<'s, State>,
+        rules: &'s Rules<K, V>,
+        bell: &'s Bell,
+        guard: &'s Guard,
+    ) -> Self {
+        let min_before = state.lane.min();
+        let quiet = state.limbo.is_empty();
+        Hold {
+            shard,
+            state,
+            rules,
+            bell,
+            guard,
+            departed: Vec::new(),
+            quiet,
+            grown: 0,
+            min_before,
+        }
+    }
+
+    /// Unlocks, and publishes for the reaper what changed.
+    pub(crate) fn release(self) -> Released {
+        let Hold {
+            shard,
+            state,
+            bell,
+            departed,
+            quiet,
+            grown,
+            min_before,
+            ..
+        } = self;
+        let due = state.lane.min();
+        let waits = !state.limbo.is_empty();
+        if due != min_before || waits || !quiet {
+            shard.publish(&state);
+        }
+        drop(state);
+        if due < min_before {
+            bell.ring_for_lane(due);
+        }
+        if waits {
+            bell.ring_for_limbo(quiet);
+        }
+        Released { departed, grown }
+    }
+
+    /// Finds a key again (P7): the place of its linked entry, dead or alive.
+    pub(crate) fn find(&self, hash: u32, is_key: impl Fn(&K) -> bool) -> Option<Place<'s>> {
+        self.shard.index.find(hash, self.guard, |slot| {
+            is_key(self.shard.slab.entry(slot).key())
+        })
+    }
+
+    /// Finds a slot again (P7), if it is still linked.
+    pub(crate) fn find_slot(&self, slot: u32) -> Option<Place<'s>> {
+        if !self.state.slab.is_linked(slot) {
+            return None;
+        }
+        let hash = self.state.hashes.get(slot);
+        self.shard
+            .index
+            .find(hash, self.guard, |found| found.id() == slot)
+    }
+
+    /// Whether the entry at a place lives, with "expired" made final (P1).
+    pub(crate) fn settle(&self, place: &Place<'_>) -> Found {
+        self.shard
+            .slab
+            .entry(place.slot)
+            .word
+            .settle(|word| self.rules.time.is_due(word))
+    }
+
+    /// Links a new entry whose key is not linked. Gives it back when the shard is full of slots.
+    pub(crate) fn link(&mut self, arrival: Arrival<K, V>) -> Result<SlotRef<'s>, Arrival<K, V>> {
+        let (hash, id) = self.fill(arrival)?;
+        let State {
+            index,
+            limbo,
+            hashes,
+            slab,
+            ..
+        } = &mut *self.state;
+        self.shard
+            .index
+            .link(index, limbo, hash, id, |id| hashes.get(id));
+        slab.arrive(id);
+        self.grown += 1;
+        Ok(slab.linked(id, self.guard).expect("just linked"))
+    }
+
+    /// Puts a new entry in the place of an old one of the same key, whose cause the caller has
+    /// settled (P3): the new id first, then the old word (P4). Gives the new entry back when the
+    /// shard is full of slots.
+    ///
+    /// Returns the new slot and what the old word was at the exchange.
+    pub(crate) fn replace(
+        &mut self,
+        place: Place<'s>,
+        arrival: Arrival<K, V>,
+        cause: RemovalCause,
+        lag: u64,
+    ) -> Result<(SlotRef<'s>, u64), Arrival<K, V>> {
+        let (_, id) = self.fill(arrival)?;
+        let state = &mut *self.state;
+        self.shard.index.replace(&mut state.index, &place, id);
+        state.slab.arrive(id);
+        let was = self.shard.slab.entry(place.slot).word.retire();
+        self.part(place.slot, cause, Path::Write, lag);
+        let slot = self.state.slab.linked(id, self.guard).expect("just linked");
+        Ok((slot, was))
+    }
+
+    /// Writes the entry into a slot, with its side arrays.
+    fn fill(&mut self, arrival: Arrival<K, V>) -> Result<(u32, u32), Arrival<K, V>> {
+        let state = &mut *self.state;
+        let Some(vacant) = self.shard.slab.reserve(&mut state.slab, &mut state.limbo) else {
+            return Err(arrival);
+        };
+        let Arrival {
+            hash,
+            key,
+            value,
+            span,
+        } = arrival;
+        let id = self
+            .shard
+            .slab
+            .fill(vacant, span.word, span.cap, key, value);
+        state.hashes.set(id, hash);
+        state.lifetimes.set(id, span.own);
+        if span.word != NEVER {
+            state.lane.file(id, lane::unit_of(span.word));
+        }
+        state.tally.inserted += 1;
+        Ok((hash, id))
+    }
+
+    /// Takes an entry out whose word is DEAD (P4). The hold owns its event (P3).
+    pub(crate) fn unlink(&mut self, place: Place<'s>, cause: RemovalCause, path: Path, lag: u64) {
+        debug_assert_eq!(self.shard.slab.entry(place.slot).word.load(), DEAD);
+        let State {
+            index,
+            limbo,
+            hashes,
+            ..
+        } = &mut *self.state;
+        self.shard
+            .index
+            .unlink(index, limbo, place, |id| hashes.get(id));
+        self.grown -= 1;
+        self.part(place.slot, cause, path, lag);
+    }
+
+    /// What is left to do for a slot that no index cell names any more.
+    fn part(&mut self, slot: SlotRef<'s>, cause: RemovalCause, path: Path, lag: u64) {
+        let state = &mut *self.state;
+        state.lane.clear(slot.id());
+        match cause {
+            RemovalCause::Expired => state.tally.expired(path, lag),
+            RemovalCause::Explicit => state.tally.explicit += 1,
+            RemovalCause::Replaced => state.tally.replaced += 1,
+            RemovalCause::Evicted => state.tally.evicted += 1,
+        }
+        if let Some(counter) = as_counter(self.shard.slab.entry(slot).value()) {
+            // The slot has left the index and its word is DEAD: from here on the value is final.
+            counter.close();
+        }
+        let departed = state.slab.depart(slot.id(), cause);
+        if self.rules.listener.is_some() {
+            self.departed.push(departed);
+        } else {
+            state.limbo.push(departed);
+        }
+    }
+
+    /// How late an entry is: its deadline against now, or, when somebody else has ended it, the
+    /// beginning of the lane unit that it was filed under.
+    pub(crate) fn lag(&self, slot: SlotRef<'_>, deadline: Option<u64>, now: u64) -> u64 {
+        let deadline = deadline.unwrap_or_else(|| match self.state.lane.get(slot.id()) {
+            lane::NONE => now,
+            filed => lane::begin_of(filed),
+        });
+        now.saturating_sub(deadline)
+    }
+
+    /// How late an entry is that was found to be over.
+    pub(crate) fn lag_of(&self, slot: SlotRef<'_>, found: Found) -> u64 {
+        let deadline = match found {
+            Found::Expired(deadline) => Some(deadline),
+            _ => None,
+        };
+        self.lag(slot, deadline, self.rules.time.now())
+    }
+
+    /// Unlinks what turned out to be over: its cause is Expired.
+    pub(crate) fn unlink_expired(&mut self, place: Place<'s>, found: Found, path: Path) {
+        let lag = self.lag_of(place.slot, found);
+        self.unlink(place, RemovalCause::Expired, path, lag);
+    }
+
+    /// Ends the entry at a place and takes it out: `cause` if it was alive (then true), Expired
+    /// if it was over.
+    pub(crate) fn end(&mut self, place: Place<'s>, cause: RemovalCause, path: Path) -> bool {
+        let entry = self.shard.slab.entry(place.slot);
+        match entry.word.kill(|word| self.rules.time.is_due(word)) {
+            Found::Live(_) => {
+                self.unlink(place, cause, path, 0);
+                true
+            }
+            over => {
+                self.unlink_expired(place, over, path);
+                false
+            }
+        }
+    }
+
+    /// Gives the live entry at a place another span (P5); the word now in force. `None` when it
+    /// turned out to be over; it is unlinked then. `span` is asked again on every retry, with the word of that moment.
+    pub(crate) fn change_span(
+        &mut self,
+        place: Place<'s>,
+        mut span: impl FnMut(u64) -> Span,
+    ) -> Option<u64> {
+        let entry = self.shard.slab.entry(place.slot);
+        let cap = self.shard.slab.cap(place.slot);
+        let mut own = 0;
+        let changed = entry.word.change(
+            |word| self.rules.time.is_due(word),
+            self.rules.idle != 0,
+            |word| {
+                let span = span(word);
+                own = span.own;
+                if let Some(cap) = cap {
+                    // Relaxed: the word's CAS that follows releases it to the idle extension,
+                    // which loads the word first (P5).
+                    cap.store(span.cap, Ordering::Relaxed);
+                }
+                span.word
+            },
+        );
+        match changed {
+            Found::Live(word) => {
+                let id = place.slot.id();
+                self.state.lifetimes.set(id, own);
+                let filed = if word == NEVER {
+                    lane::NONE
+                } else {
+                    lane::unit_of(word)
+                };
+                self.state.lane.file(id, filed);
+                Some(word)
+            }
+            over => {
+                self.unlink_expired(place, over, Path::Write);
+                None
+            }
+        }
+    }
+
+    /// Begins the own lifetime of the entry at a place again; false if it is over (and unlinked
+    /// then).
+    pub(crate) fn touch(&mut self, place: Place<'s>) -> bool {
+        let (rules, own) = (self.rules, self.state.lifetimes.get(place.slot.id()));
+        let cap = self.shard.slab.cap(place.slot);
+        self.change_span(place, |word| {
+            // Without idleness the word is the cap.
+            rules.renewed(own, cap.map_or(word, |cap| cap.load(Ordering::Relaxed)))
+        })
+        .is_some()
+    }
+
+    /// Before a live entry's value is replaced: gives its word the deadline that the replacement
+    /// will have (P5), which is `explicit` or else the one it has. `None` when it turned out to be
+    /// over; it is unlinked then.
+    pub(crate) fn settle_span(&mut self, place: Place<'s>, explicit: Option<Span>) -> Option<Span> {
+        let (rules, own) = (self.rules, self.state.lifetimes.get(place.slot.id()));
+        let cap = self.shard.slab.cap(place.slot);
+        if explicit.is_none() && rules.idle == 0 {
+            // The deadline stays: only "not over" has to be made sure of.
+            return match self.settle(&place) {
+                Found::Live(word) => Some(Span {
+                    word,
+                    cap: word,
+                    own,
+                }),
+                over => {
+                    self.unlink_expired(place, over, Path::Write);
+                    None
+                }
+            };
+        }
+        let mut chosen = None;
+        let word = self.change_span(place, |word| {
+            let span = explicit.unwrap_or_else(|| {
+                rules.kept(
+                    word,
+                    cap.map_or(word, |cap| cap.load(Ordering::Relaxed)),
+                    own,
+                )
+            });
+            chosen = Some(span);
+            span
+        })?;
+        chosen.map(|span| Span { word, ..span })
+    }
+
+    /// Ends a replacement whose predecessor was found due between its settling and its exchange.
+    pub(crate) fn end_replacement(&mut self, new: SlotRef<'s>) {
+        if let Some(place) = self.find_slot(new.id()) {
+            let word = self.shard.slab.entry(new).word.retire();
+            let found = if word == DEAD {
+                Found::Dead
+            } else {
+                Found::Expired(word)
+            };
+            self.unlink_expired(place, found, Path::Write);
+        }
+    }
+
+    /// Before an entry is ended because of a judgement on a copy of its counter: closes the counter
+    /// at that value. False if it has another value by now (or is closed): judge again.
+    pub(crate) fn close_at(&self, place: &Place<'_>, judged: Option<i64>) -> bool {
+        match (
+            as_counter(self.shard.slab.entry(place.slot).value()),
+            judged,
+        ) {
+            (Some(counter), Some(value)) => matches!(counter.close_if(value), Step::Done(_)),
+            _ => true,
+        }
+    }
+
+    /// The next entry that eviction would take, other than `spare`.
+    pub(crate) fn victim(&mut self, spare: Option<u32>) -> Option<SlotRef<'s>> {
+        let State { order, slab, .. } = &mut *self.state;
+        order.victim(&self.shard.slab, slab, spare, self.guard)
+    }
+
+    /// Counts an eviction of a live entry while some shard's minimum said that one was due.
+    pub(crate) fn note_evicted_while_dead(&mut self) {
+        self.state.tally.live_evicted_while_dead += 1;
+    }
+
+    /// Linked entries.
+    pub(crate) fn linked(&self) -> usize {
+        self.state.slab.linked_count()
+    }
+}

@@ -1,0 +1,388 @@
+//! One shard: the four views of its slots, and the only code that changes them together.
+//!
+//! Readers go through [`Shard::lookup`] under a pin, without the lock. Everything else happens in
+//! a [`Hold`] of the shard's lock, which is where the protocol's order lives:
+//!
+//! - P2: every lookup looks again when it meets a dead entry;
+//! - P3, P4: [`Hold::unlink`] for ends without a successor (the word is DEAD first), and
+//!   [`Hold::replace`] for replacements (the new id first, then the old word);
+//! - P7: a hold finds its slot again, by key or by stored hash and id;
+//! - P8: what a hold unlinks goes to limbo, at once or, when a listener has to hear of it first,
+//!   by [`Shard::bury`].
+
+mod hold;
+mod sweep;
+
+use std::fmt;
+
+use crate::RemovalCause;
+use crate::entry::word::Found;
+use crate::entry::{Entry, contained};
+use crate::index::{self, Index};
+use crate::lane::{self, Lane};
+use crate::order::Order;
+use crate::reaper::Bell;
+use crate::reclaim::{Guard, Limbo, Ripe};
+use crate::rules::Rules;
+use crate::slab::lifetimes::Lifetimes;
+use crate::slab::side::Side;
+use crate::slab::{self, Departed, Dropped, Extras, Slab, SlotRef};
+use crate::stats::{Count, Tally};
+use crate::sync::{AtomicU32, Line, Mutex, Ordering};
+
+pub(crate) use hold::{Arrival, Hold, Released};
+pub(crate) use sweep::{Goal, SampleReport, Slice, SweepReport};
+
+/// One shard of a cache.
+#[repr(align(64))]
+pub(crate) struct Shard<K, V> {
+    index: Index,
+    slab: Slab<K, V>,
+    /// The lane's minimum, for the scheduler to read without the lock.
+    due: Line<AtomicU32>,
+    /// Whether anything is in limbo (as a number of slots, tables counting as one).
+    waiting: Count,
+    state: Line<Mutex<State>>,
+}
+
+/// What only the lock's holder touches.
+struct State {
+    index: index::Owner,
+    slab: slab::Owner,
+    hashes: Side<u32>,
+    lane: Lane,
+    lifetimes: Lifetimes,
+    limbo: Limbo,
+    order: Order,
+    tally: Tally,
+    /// The lane block where the sweep goes on.
+    cursor: usize,
+    /// Values whose drop has begun and whose slots are not free yet.
+    dropping: usize,
+}
+
+/// The answer of a lookup.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Look<'g> {
+    /// Alive, with this word.
+    Live(SlotRef<'g>, u64),
+    /// An entry of the key is still linked, but it is over.
+    Expired(SlotRef<'g>),
+    /// Nothing.
+    Absent,
+}
+
+impl<'g> Look<'g> {
+    pub(crate) fn live(self) -> Option<SlotRef<'g>> {
+        match self {
+            Look::Live(slot, _) => Some(slot),
+            _ => None,
+        }
+    }
+}
+
+impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
+    pub(crate) fn new(entries: usize, extras: Extras) -> Self {
+        let (index, owner) = Index::new(entries);
+        Shard {
+            index,
+            slab: Slab::new(extras),
+            due: Line(AtomicU32::new(lane::NONE)),
+            waiting: Count::new(0),
+            state: Line(Mutex::new(State {
+                index: owner,
+                slab: slab::Owner::default(),
+                hashes: Side::new(0),
+                lane: Lane::new(),
+                lifetimes: Lifetimes::default(),
+                limbo: Limbo::default(),
+                order: Order::default(),
+                tally: Tally::default(),
+                cursor: 0,
+                dropping: 0,
+            })),
+        }
+    }
+
+    /// The entry behind a slot.
+    #[inline]
+    pub(crate) fn entry<'g>(&self, slot: SlotRef<'g>) -> &'g Entry<K, V> {
+        self.slab.entry(slot)
+    }
+
+    /// The slab, for marks, caps and departed entries.
+    #[inline]
+    pub(crate) fn slab(&self) -> &Slab<K, V> {
+        &self.slab
+    }
+
+    /// Asks for the index line of a hash.
+    #[inline]
+    pub(crate) fn prefetch_index(&self, hash: u32, guard: &Guard) {
+        self.index.prefetch(hash, guard);
+    }
+
+    /// Asks for the entry line of the first cell with the tag of this hash.
+    #[inline]
+    pub(crate) fn prefetch_entry(&self, hash: u32, guard: &Guard) {
+        self.index.find(hash, guard, |slot| {
+            self.slab.prefetch(slot);
+            true
+        });
+    }
+
+    /// Looks a key up (P1, P2). Takes no lock; reads the clock only for an entry that has a
+    /// deadline.
+    #[inline]
+    pub(crate) fn lookup<'g>(
+        &self,
+        rules: &Rules<K, V>,
+        hash: u32,
+        guard: &'g Guard,
+        is_key: impl Fn(&K) -> bool,
+    ) -> Look<'g> {
+        let found = self
+            .index
+            .find(hash, guard, |slot| is_key(self.slab.entry(slot).key()));
+        let Some(place) = found else {
+            return Look::Absent;
+        };
+        let word = self.slab.entry(place.slot).word.load();
+        if rules.time.is_due(word) {
+            return self.look_again(rules, hash, guard, is_key, place.slot);
+        }
+        Look::Live(place.slot, word)
+    }
+
+    /// Makes "expired" final and looks again until the answer is certain: alive, nothing, or the
+    /// same slot twice running. Each further round means that another writer has finished.
+    #[cold]
+    fn look_again<'g>(
+        &self,
+        rules: &Rules<K, V>,
+        hash: u32,
+        guard: &'g Guard,
+        is_key: impl Fn(&K) -> bool,
+        first: SlotRef<'g>,
+    ) -> Look<'g> {
+        let mut slot = first;
+        loop {
+            if let Found::Live(word) = self.slab.entry(slot).word.settle(|w| rules.time.is_due(w)) {
+                return Look::Live(slot, word);
+            }
+            let again = self
+                .index
+                .find(hash, guard, |slot| is_key(self.slab.entry(slot).key()));
+            match again {
+                None => return Look::Absent,
+                Some(place) if place.slot.id() == slot.id() => return Look::Expired(slot),
+                Some(place) => slot = place.slot,
+            }
+        }
+    }
+
+    /// Takes the lock.
+    pub(crate) fn hold<'s>(
+        &'s self,
+        rules: &'s Rules<K, V>,
+        bell: &'s Bell,
+        guard: &'s Guard,
+    ) -> Hold<'s, K, V> {
+        Hold::new(self, self.state.lock(), rules, bell, guard)
+    }
+
+    /// Takes the lock if nobody has it.
+    pub(crate) fn try_hold<'s>(
+        &'s self,
+        rules: &'s Rules<K, V>,
+        bell: &'s Bell,
+        guard: &'s Guard,
+    ) -> Option<Hold<'s, K, V>> {
+        Some(Hold::new(self, self.state.try_lock()?, rules, bell, guard))
+    }
+
+    /// Puts what was unlinked, and has been reported, into limbo.
+    pub(crate) fn bury(&self, bell: &Bell, departed: Vec<Departed>) {
+        if departed.is_empty() {
+            return;
+        }
+        let mut state = self.state.lock();
+        let quiet = state.limbo.is_empty();
+        for slot in departed {
+            state.limbo.push(slot);
+        }
+        self.publish(&state);
+        drop(state);
+        bell.ring_for_limbo(quiet);
+    }
+
+    /// Tells the scheduler what is due and what waits, without the lock.
+    fn publish(&self, state: &State) {
+        // Release / Relaxed: the fence in `Bell::ring` orders both before its look at the sleeper.
+        self.due.store(state.lane.min(), Ordering::Release);
+        let waiting = state.limbo.slots() + usize::from(!state.limbo.is_empty());
+        self.waiting.store(waiting, Ordering::Release);
+    }
+
+    /// No entry of the shard is due before this lane unit.
+    #[inline]
+    pub(crate) fn due(&self) -> u32 {
+        // Acquire: pairs with the Release in `publish`.
+        self.due.load(Ordering::Acquire)
+    }
+
+    /// Whether something is in limbo.
+    #[inline]
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.waiting() > 0
+    }
+
+    /// About how many slots wait in limbo.
+    #[inline]
+    pub(crate) fn waiting(&self) -> usize {
+        // Acquire: pairs with the Release in `publish`.
+        self.waiting.load(Ordering::Acquire)
+    }
+
+    /// Begins the grace period of everything in limbo.
+    pub(crate) fn seal(&self) {
+        if self.has_waiting() {
+            let mut state = self.state.lock();
+            let guard = crate::reclaim::pin();
+            state.limbo.seal(&guard);
+        }
+    }
+
+    /// Up to `most` slots whose grace period is over. They go to [`drop_ripe`](Self::drop_ripe)
+    /// and from there to [`release`](Self::release).
+    pub(crate) fn take_ripe(&self, most: usize) -> Option<Ripe> {
+        let mut state = self.state.lock();
+        let ripe = state.limbo.take_ripe(most)?;
+        state.dropping += ripe.len();
+        self.publish(&state);
+        Some(ripe)
+    }
+
+    /// Drops the values of a batch, without the lock; returns the number of panics in user code.
+    pub(crate) fn drop_ripe(&self, ripe: Ripe) -> (Dropped, u64) {
+        self.slab.drop_entries(ripe)
+    }
+
+    /// Makes the slots of dropped values free again.
+    pub(crate) fn release(&self, dropped: Dropped) {
+        let mut state = self.state.lock();
+        let State { slab, dropping, .. } = &mut *state;
+        *dropping -= dropped.len();
+        self.slab.release(slab, dropped);
+    }
+
+    /// Gives memory that nothing uses any more back to the allocator.
+    pub(crate) fn trim(&self) {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let chunks = self.slab.empty_chunks(&mut state.slab);
+        let unused = state.slab.first_unused_side_chunk();
+        for chunk in (unused..state.hashes.chunks()).rev() {
+            state.hashes.release_chunk(chunk);
+        }
+        state.lane.shrink(unused);
+        state.lifetimes.shrink(unused);
+        drop(chunks);
+    }
+
+    /// Linked slots, and slots in limbo or being dropped.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        let linked = state.slab.linked_count();
+        (linked as u64, (state.slab.taken_count() - linked) as u64)
+    }
+
+    /// Adds the shard's counts up.
+    pub(crate) fn add_to(&self, stats: &mut crate::stats::Stats) {
+        let state = self.state.lock();
+        stats.entries += state.slab.linked_count() as u64;
+        stats.limbo += (state.slab.taken_count() - state.slab.linked_count()) as u64;
+        state.tally.add_to(stats);
+    }
+
+    /// The slots of one stretch of hashes from `hash` on, and where the next stretch begins.
+    pub(crate) fn note<'g>(
+        &self,
+        hash: u32,
+        guard: &'g Guard,
+        slots: &mut Vec<SlotRef<'g>>,
+    ) -> Option<u32> {
+        let state = self.state.lock();
+        self.index
+            .note(&state.index, hash, guard, |id| state.hashes.get(id), slots)
+    }
+
+    /// Recounts every structure against every other.
+    #[cfg(any(test, debug_assertions))]
+    pub(crate) fn validate(&self, guard: &Guard) {
+        let state = self.state.lock();
+        self.slab.validate(&state.slab);
+        let mut linked = self.index.validate(&state.index, |id| state.hashes.get(id));
+        linked.sort_unstable();
+        let count = linked.len();
+        linked.dedup();
+        assert_eq!(count, linked.len(), "a slot is linked twice");
+        assert_eq!(count, state.slab.linked_count());
+        state.lane.validate();
+        for &id in &linked {
+            let slot = state
+                .slab
+                .linked(id, guard)
+                .expect("an indexed slot is linked");
+            let word = self.slab.entry(slot).word.load();
+            if word != crate::entry::word::NEVER && word != crate::entry::word::DEAD {
+                assert!(
+                    state.lane.get(id) <= lane::unit_of(word),
+                    "slot {id} is filed too late"
+                );
+            }
+        }
+        let waiting = state.slab.taken_count() - count;
+        assert!(state.limbo.slots() + state.dropping <= waiting);
+        assert!(self.due.load(Ordering::Relaxed) <= state.lane.min());
+    }
+
+    /// Bytes by structure: slab, index, lane with lifetimes, limbo, and the hash array.
+    pub(crate) fn bytes(&self) -> usize {
+        let state = self.state.lock();
+        state.slab.bytes()
+            + self.index.bytes(&state.index)
+            + state.lane.bytes()
+            + state.lifetimes.bytes()
+            + state.limbo.bytes()
+            + state.hashes.bytes()
+            + size_of::<Self>()
+    }
+}
+
+impl<K, V> Shard<K, V> {
+    /// Drops every entry. The last use of the shard: no pin, no worker is left.
+    pub(crate) fn dismantle(&mut self) -> u64 {
+        let mut state = self.state.lock();
+        let panics = self.slab.dismantle(&mut state.slab);
+        self.index.dismantle();
+        panics
+    }
+}
+
+impl<K, V> fmt::Debug for Shard<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shard")
+            .field("due", &*self.due)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Runs a listener for one departed entry; 1 if it panicked.
+pub(crate) fn report<K, V>(
+    entry: &Entry<K, V>,
+    cause: RemovalCause,
+    listener: &(dyn Fn(&K, &V, RemovalCause) + Send + Sync),
+) -> u64 {
+    contained(|| listener(entry.key(), entry.value(), cause))
+}

@@ -1,0 +1,234 @@
+//! The reaper's work on one shard: a slice of the sweep, or some random looks.
+
+use crate::entry::word::{Found, NEVER};
+use crate::lane::{self, NONE};
+use crate::limits::{DEAD_LOOKS, LANE_BLOCK};
+use crate::slab::SlotRef;
+use crate::stats::Path;
+
+use super::Hold;
+
+/// What a sweep is after.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Goal {
+    /// The last lane unit whose entries may be due.
+    pub(crate) horizon: u32,
+    /// The share of due entries that is left alone.
+    pub(crate) tolerated: f64,
+}
+
+/// How much one hold may do.
+pub(crate) struct Slice<'a> {
+    /// Entries to unlink, at most.
+    pub(crate) most: u64,
+    /// Real time in nanoseconds.
+    pub(crate) clock: &'a dyn Fn() -> u64,
+    /// Time after which to stop; looked at after each block of 64 slots.
+    pub(crate) length: u64,
+}
+
+/// What a slice of the sweep did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SweepReport {
+    /// Lane slots looked at.
+    pub(crate) scanned: u64,
+    /// Entries looked at.
+    pub(crate) inspected: u64,
+    /// Entries unlinked.
+    pub(crate) expired: u64,
+    /// Entries that had been renewed.
+    pub(crate) refiled: u64,
+    /// Nothing that is due was left behind.
+    pub(crate) finished: bool,
+    /// For how long the lock was held, in nanoseconds.
+    pub(crate) held: u64,
+}
+
+/// What some random looks found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SampleReport {
+    /// Timed entries looked at.
+    pub(crate) inspected: u64,
+    /// Those that were over, and are unlinked.
+    pub(crate) expired: u64,
+}
+
+impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
+    /// Goes on from the cursor: unlinks what is over among the slots whose lane is at most
+    /// `horizon`, files the renewed anew, and raises the minima behind itself.
+    pub(crate) fn sweep(&mut self, goal: Goal, slice: Slice<'_>) -> SweepReport {
+        let horizon = goal.horizon;
+        let begin = (slice.clock)();
+        let mut report = SweepReport::default();
+        if goal.tolerated > 0.0 {
+            let due = self.state.lane.count_due(horizon, &mut report.scanned);
+            if due as f64 <= goal.tolerated * self.linked() as f64 {
+                report.finished = true;
+                report.held = (slice.clock)().saturating_sub(begin);
+                return report;
+            }
+        }
+        let now = self.rules.time.now();
+        let blocks = self.state.lane.blocks();
+        let start = if self.state.cursor < blocks {
+            self.state.cursor
+        } else {
+            0
+        };
+        // One round: from the cursor to the end, then from the beginning to the cursor.
+        let (mut block, mut wrapped) = (start, false);
+        report.finished = loop {
+            let next = self.state.lane.next_due_block(block, horizon);
+            let next = match next {
+                Some(next) if !wrapped || next < start => next,
+                _ if wrapped => break true,
+                _ => {
+                    (block, wrapped) = (0, true);
+                    continue;
+                }
+            };
+            let left = slice.most - report.expired;
+            if left == 0 {
+                break false;
+            }
+            self.sweep_block(next, horizon, now, left, &mut report);
+            block = next + 1;
+            self.state.cursor = block;
+            if (slice.clock)().saturating_sub(begin) >= slice.length {
+                break false;
+            }
+        };
+        self.state.lane.raise_min();
+        report.finished |= self.state.lane.min() > horizon;
+        report.held = (slice.clock)().saturating_sub(begin);
+        report
+    }
+
+    fn sweep_block(
+        &mut self,
+        block: usize,
+        horizon: u32,
+        now: u64,
+        most: u64,
+        report: &mut SweepReport,
+    ) {
+        let due = self.state.lane.due_in_block(block, horizon);
+        report.scanned += LANE_BLOCK as u64;
+        let first = (block * LANE_BLOCK) as u32;
+        for id in bits(due).map(|bit| first + bit) {
+            if let Some(slot) = self.state.slab.linked(id, self.guard) {
+                self.shard.slab.prefetch(slot);
+                self.shard
+                    .index
+                    .prefetch(self.state.hashes.get(id), self.guard);
+            }
+        }
+        let mut unlinked = 0;
+        for id in bits(due).map(|bit| first + bit) {
+            if unlinked == most {
+                break;
+            }
+            let Some(slot) = self.state.slab.linked(id, self.guard) else {
+                debug_assert!(false, "slot {id} is filed but not linked");
+                self.state.lane.clear(id);
+                continue;
+            };
+            report.inspected += 1;
+            if self.reap_slot(slot, now, Path::Sweep) {
+                unlinked += 1;
+            } else {
+                report.refiled += 1;
+            }
+        }
+        report.expired += unlinked;
+        self.state.lane.raise_block(block);
+    }
+
+    /// Unlinks a linked slot if it is over (then true), else files it anew.
+    fn reap_slot(&mut self, slot: SlotRef<'s>, now: u64, path: Path) -> bool {
+        let word = &self.shard.slab.entry(slot).word;
+        let deadline = match word.settle(|word| word != NEVER && now >= word) {
+            Found::Live(word) => {
+                let filed = if word == NEVER {
+                    NONE
+                } else {
+                    lane::unit_of(word)
+                };
+                self.state.lane.file(slot.id(), filed);
+                return false;
+            }
+            Found::Expired(deadline) => Some(deadline),
+            Found::Dead => None,
+        };
+        let place = self
+            .find_slot(slot.id())
+            .expect("a linked slot has an index cell");
+        let lag = self.lag(slot, deadline, now);
+        self.unlink(place, crate::RemovalCause::Expired, path, lag);
+        true
+    }
+
+    /// Unlinks one entry that is known to be over, if a bounded look finds one: dead entries go
+    /// before the living (`path` Write) when room is needed.
+    pub(crate) fn reap_one(&mut self, path: Path) -> bool {
+        let now = self.rules.time.now();
+        let horizon = lane::unit_of(now);
+        if self.state.lane.min() > horizon {
+            return false;
+        }
+        let mut looks = DEAD_LOOKS;
+        let mut block = 0;
+        let mut found = false;
+        while let Some(next) = self.state.lane.next_due_block(block, horizon) {
+            let first = (next * LANE_BLOCK) as u32;
+            for id in bits(self.state.lane.due_in_block(next, horizon)).map(|bit| first + bit) {
+                let Some(slot) = self.state.slab.linked(id, self.guard) else {
+                    continue;
+                };
+                looks -= 1;
+                found = self.reap_slot(slot, now, path);
+                if found || looks == 0 {
+                    break;
+                }
+            }
+            self.state.lane.raise_block(next);
+            if found || looks == 0 {
+                break;
+            }
+            block = next + 1;
+        }
+        self.state.lane.raise_min();
+        found
+    }
+
+    /// Looks at the timed entries among the given slots, and unlinks those that are over.
+    pub(crate) fn sample(&mut self, slots: &[u32], report: &mut SampleReport) {
+        let now = self.rules.time.now();
+        for &id in slots {
+            if self.state.lane.get(id) == NONE {
+                continue;
+            }
+            let Some(slot) = self.state.slab.linked(id, self.guard) else {
+                continue;
+            };
+            report.inspected += 1;
+            if self.reap_slot(slot, now, Path::Sweep) {
+                report.expired += 1;
+            }
+        }
+    }
+
+    /// Slot ids below which all timed entries are.
+    pub(crate) fn timed_reach(&self) -> u32 {
+        (self.state.lane.blocks() * LANE_BLOCK).min(self.state.slab.linked_words() * 64) as u32
+    }
+}
+
+/// The positions of the set bits.
+fn bits(mut word: u64) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let bit = (word != 0).then(|| word.trailing_zeros())?;
+        word &= word - 1;
+        Some(bit)
+    })
+}

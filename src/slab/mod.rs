@@ -1,0 +1,641 @@
+//! The slab: entries in chunks that never move, named by slot ids.
+//!
+//! Readers go from an id to the entry without a lock: table of chunks → chunk → entry. The first
+//! chunks of a shard are small and double until a chunk holds about 64 KiB of entries; after that
+//! all are alike. Ids are handed out lowest first, so that the chunks at the end run empty after a
+//! wave and their memory goes back to the allocator.
+//!
+//! # Concurrency
+//! [`Slab`] is what readers share; [`Owner`] is the writers' part, which lives under the shard
+//! lock, and asking for `&mut Owner` is how a function says that it needs the lock. What a slot is
+//! allowed to be used for is carried by three tokens:
+//!
+//! | token | the slot is | made by | ends in |
+//! |---|---|---|---|
+//! | [`SlotRef`] | filled, and stays so while its pin lasts | index lookup, [`Owner::linked`] | – |
+//! | [`Vacant`] | reserved for one writer, unreachable | [`Slab::reserve`] | [`Slab::fill`] |
+//! | [`Departed`] | filled, unlinked, not yet in limbo | [`Owner::depart`] | `Limbo::push` |
+//!
+//! A slot's memory is written only while the slot is [`Vacant`] and dropped only against a
+//! [`Ripe`] batch, which exists only after the batch's grace period.
+
+pub(crate) mod bitmap;
+pub(crate) mod lifetimes;
+pub(crate) mod side;
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::marker::PhantomData;
+use std::ptr;
+
+use crate::RemovalCause;
+use crate::entry::Entry;
+use crate::limits::{CHUNK_BYTES, CHUNK_MAX_SHIFT, FIRST_CHUNK_BYTES, MAX_SLOTS, SIDE_CHUNK};
+use crate::reclaim::{Guard, Limbo, Ripe};
+use crate::sync::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use bitmap::Bitmap;
+
+/// A slot that was linked at some moment of the pin `'g`: its entry stays filled until that pin
+/// ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SlotRef<'g> {
+    id: u32,
+    pin: PhantomData<&'g Guard>,
+}
+
+impl<'g> SlotRef<'g> {
+    /// # Safety
+    /// While `guard` was pinned, the id must have been stored in an index cell of the shard that
+    /// the reference will be used with.
+    pub(crate) unsafe fn new(id: u32, _guard: &'g Guard) -> Self {
+        SlotRef {
+            id,
+            pin: PhantomData,
+        }
+    }
+
+    /// The slot's number.
+    #[inline]
+    pub(crate) fn id(self) -> u32 {
+        self.id
+    }
+}
+
+/// A slot reserved for one writer.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Vacant(u32);
+
+/// A slot taken out of the index: its value is to be reported, then to go into limbo.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Departed {
+    id: u32,
+    /// Why it left.
+    pub(crate) cause: RemovalCause,
+}
+
+impl Departed {
+    /// The slot's number.
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+}
+
+/// The slots of a batch whose values are dropped.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Dropped(Vec<u32>);
+
+impl Dropped {
+    /// How many.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// The table that readers go through, with as many cells as the owner says.
+pub(crate) struct Table {
+    cells: *mut AtomicPtr<u8>,
+    length: usize,
+}
+
+// SAFETY: the owner of a `Table` is its only user (it was unpublished and its grace period is
+// over, or it was never published), so it may be freed on any thread.
+unsafe impl Send for Table {}
+
+impl Table {
+    fn new(length: usize) -> Self {
+        let cells: Box<[AtomicPtr<u8>]> = (0..length)
+            .map(|_| AtomicPtr::new(ptr::null_mut()))
+            .collect();
+        Table {
+            cells: Box::into_raw(cells).cast(),
+            length,
+        }
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        let cells = ptr::slice_from_raw_parts_mut(self.cells, self.length);
+        // SAFETY: made from a boxed slice of this length in `new`, and owned (see `Send`).
+        drop(unsafe { Box::from_raw(cells) });
+    }
+}
+
+/// The memory of a chunk in which no slot is taken.
+pub(crate) struct Chunk {
+    memory: *mut u8,
+    layout: Layout,
+}
+
+// SAFETY: the chunk is out of the table and no slot of it is taken, so its owner is its only user.
+unsafe impl Send for Chunk {}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout by `Slab::allocate`, and owned (see `Send`).
+        unsafe { dealloc(self.memory, self.layout) }
+    }
+}
+
+/// The readers' side of one shard's slots.
+pub(crate) struct Slab<K, V> {
+    /// Invariant: points to as many cells as `Owner::table` says; each is null or a chunk laid out
+    /// by `layout` for its number. A cell is only cleared when no slot of its chunk is taken.
+    table: AtomicPtr<AtomicPtr<u8>>,
+    extras: Extras,
+    entries: PhantomData<(K, V)>,
+}
+
+/// What a chunk holds besides entries.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extras {
+    /// A use mark for each slot: only in bounded caches.
+    pub(crate) marks: bool,
+    /// The deadline without idleness for each slot: only with a time to idle.
+    pub(crate) caps: bool,
+}
+
+/// The writers' side, under the shard lock.
+#[derive(Debug, Default)]
+pub(crate) struct Owner {
+    table: usize,
+    /// Slots that are not free: linked, departed, in limbo.
+    taken: Bitmap,
+    /// Slots that an index cell names.
+    linked: Bitmap,
+    /// Slots taken in each chunk.
+    used: Vec<u32>,
+    /// Chunks with memory.
+    live_chunks: usize,
+    chunk_bytes: usize,
+}
+
+impl Owner {
+    /// Linked slots.
+    pub(crate) fn linked_count(&self) -> usize {
+        self.linked.count()
+    }
+
+    /// Slots that are not free.
+    pub(crate) fn taken_count(&self) -> usize {
+        self.taken.count()
+    }
+
+    /// The slot, if an index cell names it now.
+    #[inline]
+    pub(crate) fn linked<'g>(&self, id: u32, guard: &'g Guard) -> Option<SlotRef<'g>> {
+        // SAFETY: the bit is set exactly while the id is in an index cell of this shard, the
+        // caller holds the shard lock (it has the owner), and `guard` is pinned now.
+        self.linked
+            .contains(id)
+            .then(|| unsafe { SlotRef::new(id, guard) })
+    }
+
+    /// Whether an index cell names it now.
+    #[inline]
+    pub(crate) fn is_linked(&self, id: u32) -> bool {
+        self.linked.contains(id)
+    }
+
+    /// Linked slots, 64 at a time, as bits.
+    #[inline]
+    pub(crate) fn linked_word(&self, word: usize) -> u64 {
+        self.linked.word(word)
+    }
+
+    /// How many words of [`linked_word`](Self::linked_word) there are.
+    pub(crate) fn linked_words(&self) -> usize {
+        self.linked.words()
+    }
+
+    /// Notes that an index cell names the slot from now on.
+    pub(crate) fn arrive(&mut self, id: u32) {
+        self.linked.insert(id);
+    }
+
+    /// Notes that no index cell names the slot any more. The caller owns its value and its event
+    /// (P3).
+    pub(crate) fn depart(&mut self, id: u32, cause: RemovalCause) -> Departed {
+        self.linked.remove(id);
+        Departed { id, cause }
+    }
+
+    /// Chunks of side arrays that lie wholly above the last taken slot.
+    pub(crate) fn first_unused_side_chunk(&self) -> usize {
+        (self.taken.words() * 64).div_ceil(SIDE_CHUNK)
+    }
+
+    /// Bytes of entries (with marks and caps) and of bookkeeping.
+    pub(crate) fn bytes(&self) -> usize {
+        self.chunk_bytes
+            + self.table * size_of::<AtomicPtr<u8>>()
+            + self.taken.bytes()
+            + self.linked.bytes()
+            + self.used.capacity() * 4
+    }
+}
+
+const fn shift_below(bytes: usize, of: usize, most: u32) -> u32 {
+    // An entry has at least its word.
+    let fit = bytes / of;
+    if fit < 2 {
+        0
+    } else {
+        let shift = fit.ilog2();
+        if shift < most { shift } else { most }
+    }
+}
+
+impl<K, V> Slab<K, V> {
+    /// Slots of the first chunk and of a full-grown one, as powers of two.
+    const FIRST: u32 = shift_below(FIRST_CHUNK_BYTES, size_of::<Entry<K, V>>(), CHUNK_MAX_SHIFT);
+    const FULL: u32 = shift_below(CHUNK_BYTES, size_of::<Entry<K, V>>(), CHUNK_MAX_SHIFT);
+
+    pub(crate) fn new(extras: Extras) -> Self {
+        Slab {
+            table: AtomicPtr::new(ptr::null_mut()),
+            extras,
+            entries: PhantomData,
+        }
+    }
+
+    /// Chunk and offset of a slot, and the slots of that chunk.
+    #[inline]
+    const fn locate(id: u32) -> (usize, usize, usize) {
+        if id >> Self::FULL != 0 {
+            let chunk = (Self::FULL - Self::FIRST) + (id >> Self::FULL);
+            (
+                chunk as usize,
+                (id & ((1 << Self::FULL) - 1)) as usize,
+                1 << Self::FULL,
+            )
+        } else if id >> Self::FIRST != 0 {
+            let top = id.ilog2();
+            (
+                (top - Self::FIRST + 1) as usize,
+                (id - (1 << top)) as usize,
+                1 << top,
+            )
+        } else {
+            (0, id as usize, 1 << Self::FIRST)
+        }
+    }
+
+    /// Slots of a chunk.
+    fn chunk_slots(chunk: usize) -> usize {
+        match chunk {
+            0 => 1 << Self::FIRST,
+            _ => 1 << (Self::FIRST as usize + chunk - 1).min(Self::FULL as usize),
+        }
+    }
+
+    /// Where a chunk of `slots` slots has its caps: after the entries, whose size is a multiple of
+    /// the word's.
+    #[inline]
+    const fn caps_at(slots: usize) -> usize {
+        slots * size_of::<Entry<K, V>>()
+    }
+
+    /// Where it has its marks: after the caps, if it has any.
+    #[inline]
+    fn marks_at(&self, slots: usize) -> usize {
+        Self::caps_at(slots)
+            + if self.extras.caps {
+                slots * size_of::<AtomicU64>()
+            } else {
+                0
+            }
+    }
+
+    /// The layout of a chunk of `slots` slots.
+    fn layout(&self, slots: usize) -> Layout {
+        let marks = if self.extras.marks {
+            slots * size_of::<AtomicU8>()
+        } else {
+            0
+        };
+        Layout::from_size_align(self.marks_at(slots) + marks, align_of::<Entry<K, V>>())
+            .expect("a chunk is far smaller than the address space")
+    }
+
+    #[inline]
+    fn chunk(&self, chunk: usize) -> *mut u8 {
+        // Acquire: pairs with the Release stores of `reserve`. (The Acquire load of the slot's id
+        // has brought both along already.)
+        let table = self.table.load(Ordering::Acquire);
+        // SAFETY: callers vouch for a slot that is taken in this chunk; its table cell was
+        // published before the slot's id was, so it lies within the table. A replaced table stays
+        // alive as long as the caller's pin, or the caller's lock, lasts.
+        unsafe { (*table.add(chunk)).load(Ordering::Acquire) }
+    }
+
+    #[inline]
+    fn entry_at(&self, id: u32) -> &Entry<K, V> {
+        let (chunk, offset, _) = Self::locate(id);
+        // SAFETY: callers vouch for a slot that is taken, so its chunk has memory, laid out with
+        // the entries first, and keeps it while the slot is taken.
+        unsafe { &*self.chunk(chunk).cast::<Entry<K, V>>().add(offset) }
+    }
+
+    /// The entry of a slot.
+    #[inline]
+    pub(crate) fn entry<'g>(&self, slot: SlotRef<'g>) -> &'g Entry<K, V> {
+        let entry: *const Entry<K, V> = self.entry_at(slot.id);
+        // SAFETY: a `SlotRef<'g>` vouches that the slot stays filled for 'g, and with it its chunk:
+        // the slot was linked during the pin, so its grace period outlasts the pin.
+        unsafe { &*entry }
+    }
+
+    /// The entry of a slot that has left the index and has not reached limbo.
+    pub(crate) fn departed<'d>(&'d self, slot: &'d Departed) -> &'d Entry<K, V> {
+        self.entry_at(slot.id)
+    }
+
+    /// Asks for the slot's line.
+    #[inline]
+    pub(crate) fn prefetch(&self, slot: SlotRef<'_>) {
+        crate::sync::prefetch::<Entry<K, V>>(self.entry_at(slot.id));
+    }
+
+    /// The use mark of a slot of a bounded cache.
+    #[inline]
+    pub(crate) fn mark<'g>(&self, slot: SlotRef<'g>) -> Option<&'g AtomicU8> {
+        if !self.extras.marks {
+            return None;
+        }
+        // SAFETY: the slot is taken, and stays so for 'g (as in `entry`).
+        Some(unsafe { &*self.mark_at(slot.id) })
+    }
+
+    /// The deadline without idleness of a slot of a cache with a time to idle.
+    #[inline]
+    pub(crate) fn cap<'g>(&self, slot: SlotRef<'g>) -> Option<&'g AtomicU64> {
+        if !self.extras.caps {
+            return None;
+        }
+        // SAFETY: the slot is taken, and stays so for 'g (as in `entry`).
+        Some(unsafe { &*self.cap_at(slot.id) })
+    }
+
+    fn cap_at(&self, id: u32) -> *const AtomicU64 {
+        let (chunk, offset, slots) = Self::locate(id);
+        // SAFETY: only called for a taken slot of a slab with caps, which lie here.
+        unsafe {
+            self.chunk(chunk)
+                .add(Self::caps_at(slots))
+                .cast::<AtomicU64>()
+                .add(offset)
+        }
+    }
+
+    fn mark_at(&self, id: u32) -> *const AtomicU8 {
+        let (chunk, offset, slots) = Self::locate(id);
+        // SAFETY: only called for a taken slot of a slab with marks, which lie here.
+        unsafe {
+            self.chunk(chunk)
+                .add(self.marks_at(slots))
+                .cast::<AtomicU8>()
+                .add(offset)
+        }
+    }
+
+    /// Reserves the lowest free slot. A replaced table goes to limbo. `None` when the shard has as
+    /// many slots as it can have.
+    pub(crate) fn reserve(&self, owner: &mut Owner, limbo: &mut Limbo) -> Option<Vacant> {
+        let id = owner.taken.lowest_absent();
+        if id >= MAX_SLOTS {
+            return None;
+        }
+        let (chunk, _, slots) = Self::locate(id);
+        if chunk >= owner.table {
+            self.grow_table(owner, limbo, chunk);
+        }
+        // Relaxed: only the lock's holder stores it.
+        let table = self.table.load(Ordering::Relaxed);
+        // SAFETY: `chunk` is below the table's length, and the caller holds the lock (it has the
+        // owner), so nobody replaces the table.
+        let cell = unsafe { &*table.add(chunk) };
+        if cell.load(Ordering::Relaxed).is_null() {
+            let memory = self.allocate(slots);
+            // Release: pairs with the Acquire in `chunk`.
+            cell.store(memory, Ordering::Release);
+            owner.live_chunks += 1;
+            owner.chunk_bytes += self.layout(slots).size();
+        }
+        owner.taken.insert(id);
+        owner.used[chunk] += 1;
+        Some(Vacant(id))
+    }
+
+    #[cold]
+    fn grow_table(&self, owner: &mut Owner, limbo: &mut Limbo, chunk: usize) {
+        let old = self.table.load(Ordering::Relaxed);
+        let new = Table::new((chunk + 1).next_power_of_two().max(8));
+        for i in 0..owner.table {
+            // SAFETY: both tables have at least `owner.table` cells; the old one is still
+            // published and the new one is ours.
+            unsafe {
+                (*new.cells.add(i)).store((*old.add(i)).load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+        }
+        // Release: pairs with the Acquire in `chunk`, for the copied cells.
+        self.table.store(new.cells, Ordering::Release);
+        let old = Table {
+            cells: old,
+            length: owner.table,
+        };
+        owner.table = new.length;
+        owner.used.resize(new.length, 0);
+        std::mem::forget(new);
+        if old.length > 0 {
+            limbo.retire(Box::new(old));
+        } else {
+            std::mem::forget(old);
+        }
+    }
+
+    fn allocate(&self, slots: usize) -> *mut u8 {
+        let layout = self.layout(slots);
+        // SAFETY: an entry has at least its word, so the size is not zero.
+        let memory = unsafe { alloc_zeroed(layout) };
+        if memory.is_null() {
+            handle_alloc_error(layout);
+        }
+        // Zeroes are vacant entries, caps and marks. The model checker's atomics have to be made.
+        #[cfg(ebbtide_loom)]
+        for i in 0..slots {
+            // SAFETY: all within the layout; nobody else has the memory yet.
+            unsafe {
+                memory.cast::<Entry<K, V>>().add(i).write(Entry::vacant());
+                if self.extras.caps {
+                    memory
+                        .add(Self::caps_at(slots))
+                        .cast::<AtomicU64>()
+                        .add(i)
+                        .write(AtomicU64::new(0));
+                }
+                if self.extras.marks {
+                    memory
+                        .add(self.marks_at(slots))
+                        .cast::<AtomicU8>()
+                        .add(i)
+                        .write(AtomicU8::new(0));
+                }
+            }
+        }
+        memory
+    }
+
+    /// Writes an entry into a reserved slot; the index may name it afterwards.
+    #[inline]
+    pub(crate) fn fill(&self, slot: Vacant, word: u64, cap: u64, key: K, value: V) -> u32 {
+        // SAFETY: the slot is taken (by `reserve`), not linked, and the token is the only right to
+        // use it.
+        unsafe { self.entry_at(slot.0).fill(word, key, value) };
+        if self.extras.caps {
+            // SAFETY: as above. Relaxed: published with the id's Release store.
+            unsafe { (*self.cap_at(slot.0)).store(cap, Ordering::Relaxed) };
+        }
+        if self.extras.marks {
+            // SAFETY: as above. Relaxed: a mark is a hint.
+            unsafe { (*self.mark_at(slot.0)).store(0, Ordering::Relaxed) };
+        }
+        slot.0
+    }
+
+    /// Drops the keys and values of a batch past its grace period; returns the number of panics
+    /// in user code, which are contained. Call without the lock.
+    pub(crate) fn drop_entries(&self, batch: Ripe) -> (Dropped, u64) {
+        let slots = batch.into_slots();
+        let mut panics = 0;
+        for (i, &id) in slots.iter().enumerate() {
+            if let Some(&ahead) = slots.get(i + 8) {
+                crate::sync::prefetch::<Entry<K, V>>(self.entry_at(ahead));
+            }
+            // SAFETY: a ripe slot is filled, was unlinked before its batch was sealed, and no pin
+            // from before is left: the batch owns it alone, and is consumed here.
+            panics += unsafe { self.entry_at(id).drop_contents() };
+        }
+        (Dropped(slots), panics)
+    }
+
+    /// Makes the slots of a dropped batch free again.
+    pub(crate) fn release(&self, owner: &mut Owner, slots: Dropped) {
+        for id in slots.0 {
+            owner.taken.remove(id);
+            owner.used[Self::locate(id).0] -= 1;
+        }
+    }
+
+    /// Takes out the memory of chunks without a taken slot, leaving one of them for the next
+    /// writer. Free them without the lock.
+    pub(crate) fn empty_chunks(&self, owner: &mut Owner) -> Vec<Chunk> {
+        let mut freed = Vec::new();
+        let last = owner
+            .used
+            .iter()
+            .rposition(|&used| used > 0)
+            .map_or(0, |chunk| chunk + 1);
+        let mut spare = true;
+        let table = self.table.load(Ordering::Relaxed);
+        for chunk in 0..owner.table {
+            // SAFETY: `chunk` is below the table's length; the caller holds the lock.
+            let cell = unsafe { &*table.add(chunk) };
+            let memory = cell.load(Ordering::Relaxed);
+            if memory.is_null() || owner.used[chunk] > 0 {
+                continue;
+            }
+            if spare && chunk <= last {
+                spare = false;
+                continue;
+            }
+            let layout = self.layout(Self::chunk_slots(chunk));
+            // Relaxed: no slot of the chunk is taken, so nobody reads the cell.
+            cell.store(ptr::null_mut(), Ordering::Relaxed);
+            owner.live_chunks -= 1;
+            owner.chunk_bytes -= layout.size();
+            freed.push(Chunk { memory, layout });
+        }
+        owner.taken.shrink();
+        owner.linked.shrink();
+        freed
+    }
+
+    /// Drops every entry that is left and frees all memory; returns the number of panics in user
+    /// code. The slab must not be used again.
+    pub(crate) fn dismantle(&mut self, owner: &mut Owner) -> u64 {
+        let mut panics = 0;
+        for id in std::mem::take(&mut owner.taken).iter() {
+            // SAFETY: a taken slot is filled (`Vacant` tokens do not outlive the lock, and slots
+            // are freed in the same breath in which their values are dropped), and `&mut self`
+            // means that nobody else is left.
+            panics += unsafe { self.entry_at(id).drop_contents() };
+        }
+        let table = self.table.load(Ordering::Relaxed);
+        for chunk in 0..owner.table {
+            // SAFETY: within the table, which nobody else uses any more.
+            let memory = unsafe { (*table.add(chunk)).load(Ordering::Relaxed) };
+            if !memory.is_null() {
+                drop(Chunk {
+                    memory,
+                    layout: self.layout(Self::chunk_slots(chunk)),
+                });
+            }
+        }
+        if owner.table > 0 {
+            drop(Table {
+                cells: table,
+                length: owner.table,
+            });
+        }
+        self.table.store(ptr::null_mut(), Ordering::Relaxed);
+        *owner = Owner::default();
+        panics
+    }
+
+    /// Recounts the bookkeeping.
+    #[cfg(any(test, debug_assertions))]
+    pub(crate) fn validate(&self, owner: &Owner) {
+        let mut used = vec![0; owner.table];
+        for id in owner.taken.iter() {
+            used[Self::locate(id).0] += 1;
+            assert!(
+                !self.chunk(Self::locate(id).0).is_null(),
+                "slot {id} has no chunk"
+            );
+        }
+        assert_eq!(used, owner.used);
+        for id in owner.linked.iter() {
+            assert!(owner.taken.contains(id), "slot {id} is linked but free");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_tile_the_chunks_without_gap_or_overlap() {
+        fn check<K, V>() {
+            let mut expected = (0, 0);
+            for id in 0..200_000 {
+                let (chunk, offset, slots) = Slab::<K, V>::locate(id);
+                assert_eq!((chunk, offset), expected, "slot {id}");
+                assert_eq!(slots, Slab::<K, V>::chunk_slots(chunk), "slot {id}");
+                expected = if offset + 1 == slots {
+                    (chunk + 1, 0)
+                } else {
+                    (chunk, offset + 1)
+                };
+            }
+        }
+        check::<u64, u64>();
+        check::<u64, [u64; 40]>();
+        check::<[u8; 3000], [u8; 5000]>();
+        check::<u8, [u8; 1 << 20]>();
+        check::<(), ()>();
+    }
+}

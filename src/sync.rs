@@ -1,0 +1,273 @@
+//! The one file that names the primitives: atomics, locks, fences, the operating system.
+//!
+//! Everything else takes them from here, so that `--cfg ebbtide_loom` swaps all of them for the
+//! model checker's at once. The ordinary side has the model checker's shape where the two differ
+//! ([`Cell`] hands out pointers through closures), never the other way round.
+
+#[cfg(not(ebbtide_loom))]
+mod imp {
+    pub(crate) use std::sync::atomic::{
+        AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+        fence,
+    };
+
+    pub(crate) use parking_lot::{Mutex, MutexGuard};
+
+    /// Plain memory behind a shared reference; who may touch it is the owner's protocol.
+    #[repr(transparent)]
+    pub(crate) struct Cell<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> Cell<T> {
+        /// A pointer for reading.
+        #[inline]
+        pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+            f(self.0.get())
+        }
+
+        /// A pointer for writing.
+        #[inline]
+        pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+            f(self.0.get())
+        }
+    }
+}
+
+#[cfg(ebbtide_loom)]
+mod imp {
+    pub(crate) use loom::sync::atomic::{
+        AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+        fence,
+    };
+
+    pub(crate) use loom::cell::UnsafeCell as Cell;
+    pub(crate) use loom::sync::MutexGuard;
+
+    /// loom's mutex with parking_lot's shape: no poisoning.
+    #[derive(Debug)]
+    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Mutex(loom::sync::Mutex::new(value))
+        }
+
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+        }
+
+        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            self.0.try_lock().ok()
+        }
+    }
+}
+
+pub(crate) use imp::*;
+
+pub(crate) use std::sync::{Arc, OnceLock, Weak};
+
+/// A cache line to oneself, so that writers of one field do not slow readers of another.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Line<T>(pub(crate) T);
+
+impl<T> std::ops::Deref for Line<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+/// Asks the core to fetch the line at `address`; a hint that may be anything, valid or not.
+#[inline]
+pub(crate) fn prefetch<T>(address: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(ebbtide_loom)))]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch never faults, whatever the address (Intel SDM, PREFETCHh), and SSE is
+        // part of every x86_64 target.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(ebbtide_loom))))]
+    let _ = address;
+}
+
+/// CLOCK_MONOTONIC_COARSE in nanoseconds: the time of the kernel's last tick, read without a
+/// counter access. `None` where the platform has no such clock.
+#[inline]
+pub(crate) fn coarse_monotonic() -> Option<u64> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        clock_nanos(libc::CLOCK_MONOTONIC_COARSE)
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    None
+}
+
+/// CLOCK_MONOTONIC in nanoseconds, the zero that [`coarse_monotonic`] counts from.
+pub(crate) fn fine_monotonic() -> Option<u64> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        clock_nanos(libc::CLOCK_MONOTONIC)
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    None
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[inline]
+fn clock_nanos(clock: libc::clockid_t) -> Option<u64> {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is a live, writable timespec for the whole call.
+    let answer = unsafe { libc::clock_gettime(clock, &mut time) };
+    (answer == 0).then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// A flag that a thread waits for.
+#[cfg(not(ebbtide_loom))]
+#[derive(Debug, Default)]
+pub(crate) struct Signal {
+    raised: Mutex<bool>,
+    change: parking_lot::Condvar,
+}
+
+#[cfg(not(ebbtide_loom))]
+impl Signal {
+    /// Lets the waiter go on, now or when it comes to wait.
+    pub(crate) fn raise(&self) {
+        *self.raised.lock() = true;
+        // All: after a fork the queue may still hold a thread that did not survive it.
+        self.change.notify_all();
+    }
+
+    /// Waits until the signal is raised, at most for `limit`, and lowers it.
+    pub(crate) fn wait(&self, limit: Option<std::time::Duration>) {
+        let mut raised = self.raised.lock();
+        if !*raised {
+            match limit {
+                Some(limit) => {
+                    self.change.wait_for(&mut raised, limit);
+                }
+                None => self.change.wait(&mut raised),
+            }
+        }
+        *raised = false;
+    }
+}
+
+/// Under the model checker waiting has no time limit.
+#[cfg(ebbtide_loom)]
+#[derive(Debug)]
+pub(crate) struct Signal {
+    raised: loom::sync::Mutex<bool>,
+    change: loom::sync::Condvar,
+}
+
+#[cfg(ebbtide_loom)]
+impl Default for Signal {
+    fn default() -> Self {
+        Signal {
+            raised: loom::sync::Mutex::new(false),
+            change: loom::sync::Condvar::new(),
+        }
+    }
+}
+
+#[cfg(ebbtide_loom)]
+impl Signal {
+    pub(crate) fn raise(&self) {
+        *self.raised.lock().unwrap() = true;
+        self.change.notify_one();
+    }
+
+    pub(crate) fn wait(&self, _limit: Option<std::time::Duration>) {
+        let mut raised = self.raised.lock().unwrap();
+        while !*raised {
+            raised = self.change.wait(raised).unwrap();
+        }
+        *raised = false;
+    }
+}
+
+/// Forking: how often this process's line has forked since the first cache, and a gate that keeps
+/// the reaper's threads out of locks and pins at the moment of a fork.
+#[cfg(all(unix, not(ebbtide_loom)))]
+mod fork {
+    use std::sync::Once;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use parking_lot::lock_api::RawRwLock as _;
+
+    static FORKS: AtomicU64 = AtomicU64::new(0);
+    static GATE: parking_lot::RawRwLock = parking_lot::RawRwLock::INIT;
+
+    /// How many forks lie between the first process that used the library and this one.
+    #[inline]
+    pub(crate) fn forks() -> u64 {
+        // Relaxed: only changed in a child that has no other thread yet.
+        FORKS.load(Ordering::Relaxed)
+    }
+
+    extern "C" fn before() {
+        GATE.lock_exclusive();
+    }
+
+    extern "C" fn after_in_parent() {
+        // SAFETY: `before` has just taken it on this thread.
+        unsafe { GATE.unlock_exclusive() }
+    }
+
+    extern "C" fn after_in_child() {
+        FORKS.fetch_add(1, Ordering::Relaxed);
+        after_in_parent();
+    }
+
+    /// Has the handlers called at each fork from now on.
+    pub(crate) fn watch_forks() {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            // SAFETY: the three functions live as long as the program, take nothing, and only
+            // touch the two statics. If there is no memory for them (the only failure), a forked
+            // child has no reaper and a fork may meet a held lock: as without the call.
+            unsafe {
+                libc::pthread_atfork(Some(before), Some(after_in_parent), Some(after_in_child))
+            };
+        });
+    }
+
+    /// Runs `f` while no fork can happen. Keep it short; no user code.
+    pub(crate) fn without_fork<R>(f: impl FnOnce() -> R) -> R {
+        struct Leave;
+        impl Drop for Leave {
+            fn drop(&mut self) {
+                // SAFETY: taken below, on this thread.
+                unsafe { GATE.unlock_shared() }
+            }
+        }
+        GATE.lock_shared();
+        let _leave = Leave;
+        f()
+    }
+}
+
+#[cfg(not(all(unix, not(ebbtide_loom))))]
+mod fork {
+    /// Processes do not fork here.
+    pub(crate) fn forks() -> u64 {
+        0
+    }
+
+    pub(crate) fn watch_forks() {}
+
+    pub(crate) fn without_fork<R>(f: impl FnOnce() -> R) -> R {
+        f()
+    }
+}
+
+pub(crate) use fork::{forks, watch_forks, without_fork};
