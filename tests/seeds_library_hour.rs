@@ -6,11 +6,11 @@ mod seeds;
 
 use seeds::figures::{self, LibraryRow};
 use seeds::library_cache::{Cleaning, CleaningReport, Watch, play};
-use seeds::library_hour::{ACCESSES, HourOutcome, LibraryHour, Sampling};
+use seeds::library_hour::{ACCESSES, HourOutcome, LibraryHour, ReferenceLibrary, Sampling};
 use seeds::random::to_fixed;
 
 /// Runs of each sampling row; the cache draws its own sampler seed in each.
-const SAMPLER_RUNS: usize = 5;
+const SAMPLER_RUNS: u32 = 5;
 
 fn played(cleaning: Cleaning, watch: Watch) -> (HourOutcome, CleaningReport) {
     play(&LibraryHour::new(), cleaning, watch).expect("the settings are valid")
@@ -62,18 +62,22 @@ fn lazy_only_is_exact_by_removal_events() {
     assert_eq!(stats.expired_by_sweep, 0);
 }
 
-/// In every run at most 5 % more entry touches than the seed; over the runs a mean
-/// dead share within 2 points of the seed's.
+/// In every run at most 5 % more entry touches than the seed made; over the runs a
+/// mean dead share within 2 points of the seed's, and within 1.5 of what the seed's
+/// own scheme comes to.
 ///
-/// The seed printed one draw. Its own program, given 60 other sampler seeds, came
-/// to shares that spread by 0.4 points and lay 1.1 points above the printed one
-/// with 5 samples a round: the mean is held to the 2 points, and a single run to 3.
+/// The seed printed one draw. Its scheme with 60 other sampler seeds came to shares
+/// that spread by up to 0.5 points (standard deviation) and, with 5 samples a round,
+/// lay 1.1 points above the printed one on average, 1.9 at most: so it is the mean
+/// that is held to the 2 points, and a single run to 3.
 fn assert_as_good_as_the_seed(row: &LibraryRow) {
-    let name = row.name;
-    let mut shares = 0.0;
+    let (name, seed_share) = (row.name, row.dead_share_percent());
+    let sampling = Sampling::of_size(row.sample_size);
+    let hour = LibraryHour::new();
+    let (mut sum, mut reference_sum) = (0.0, 0.0);
     for run in 0..SAMPLER_RUNS {
-        let sampling = Sampling::of_size(row.sample_size);
-        let (outcome, report) = played(Cleaning::Sample(sampling), Watch::Events);
+        let (outcome, report) =
+            play(&hour, Cleaning::Sample(sampling), Watch::Events).expect("the settings are valid");
         let touches = report.stats.entries_inspected;
         let share = outcome.dead_share();
         println!("{name}, run {run}: {touches} touches, dead share {share:.1} %");
@@ -83,28 +87,34 @@ fn assert_as_good_as_the_seed(row: &LibraryRow) {
             row.sampled
         );
         assert!(
-            (share - row.dead_share_percent()).abs() <= 3.0,
-            "{name}, run {run}: dead share {share:.2} %, the seed's {} %",
-            row.dead_share
-        );
-        assert_eq!(report.dropped, report.stats.expired_by_sweep, "{name}");
-        assert!(
             touches <= report.stats.sample_rounds * row.sample_size as u64,
             "{name}, run {run}: {touches} touches in {} rounds",
             report.stats.sample_rounds
         );
+        assert!(
+            (share - seed_share).abs() <= 3.0,
+            "{name}, run {run}: dead share {share:.2} %, the seed's {seed_share} %"
+        );
+        assert_eq!(report.dropped, report.stats.expired_by_sweep, "{name}");
         assert_eq!(
             outcome.hits + outcome.missing + outcome.dropped_by_access,
             ACCESSES,
             "{name}: every access is accounted for"
         );
-        shares += share;
+        sum += share;
+
+        let mut reference = ReferenceLibrary::with_sampler_seed(Some(sampling), run);
+        reference_sum += hour.play(&mut reference).dead_share();
     }
-    let mean = shares / SAMPLER_RUNS as f64;
+    let mean = sum / f64::from(SAMPLER_RUNS);
+    let reference = reference_sum / f64::from(SAMPLER_RUNS);
     assert!(
-        (mean - row.dead_share_percent()).abs() <= 2.0,
-        "{name}: mean dead share {mean:.2} %, the seed's {} %",
-        row.dead_share
+        (mean - seed_share).abs() <= 2.0,
+        "{name}: mean dead share {mean:.2} %, the seed's {seed_share} %"
+    );
+    assert!(
+        (mean - reference).abs() <= 1.5,
+        "{name}: mean dead share {mean:.2} %, the seed's scheme {reference:.2} %"
     );
 }
 

@@ -87,9 +87,9 @@ impl SessionStore for CachedSessions {
             assert_eq!(self.cache.entry_count(), self.cache.live_count());
         }
         let mut live = Live::default();
-        for (key, value) in self.cache.iter() {
+        for (key, value) in self.cache.pin().iter() {
             live.entries += 1;
-            live.bytes += cost(&key, &value);
+            live.bytes += cost(key, value);
         }
         assert_eq!(live.entries, self.cache.live_count());
         live

@@ -99,18 +99,16 @@ fn entries(area: &Area<'_>, plan: &Plan, samples: &[Sample], results: &Results) 
         .y_desc("values in memory")
         .y_label_formatter(&|n| grouped(*n as u64))
         .draw()?;
-    let held = |p: &Sample| (p.at.as_secs_f64(), p.held.count as f64);
-    let live = |p: &Sample| {
-        let live = p.held.count.saturating_sub(p.dead.count);
-        (p.at.as_secs_f64(), live as f64)
-    };
-    let series: [(RGBColor, RGBColor, &dyn Fn(&Sample) -> (f64, f64)); 2] =
-        [(DEAD, DEAD, &held), (SHADE, LIVE, &live)];
-    for (shade, border, point) in series {
-        let points = points.iter().map(point);
+    // The live area covers all but the dead of the held one.
+    let held = |p: &Sample| p.held.count;
+    let live = |p: &Sample| p.held.count.saturating_sub(p.dead.count);
+    let mut draw = |count: fn(&Sample) -> u64, shade: RGBColor, border: RGBColor| {
+        let points = points.iter().map(|p| (p.at.as_secs_f64(), count(p) as f64));
         let series = AreaSeries::new(points, 0.0, shade).border_style(border.stroke_width(1));
-        chart.draw_series(series)?;
-    }
+        chart.draw_series(series).map(drop)
+    };
+    draw(held, DEAD, DEAD)?;
+    draw(live, SHADE, LIVE)?;
     Ok(())
 }
 

@@ -70,15 +70,12 @@ pub(crate) fn heading(plan: &Plan, trace: &Trace) -> String {
         );
     }
     if !trace.has_times() {
-        line(
-            &mut out,
-            "",
-            &format!(
-                "no lifetimes, no times: {} s each (--default-ttl), {} requests/s (--rate)",
-                grouped(u64::from(plan.defaults.ttl)),
-                plan.defaults.rate
-            ),
-        );
+        let ttl = grouped(u64::from(plan.defaults.ttl));
+        let rate = plan.defaults.rate;
+        let text = format!("no lifetimes in it: every entry gets {ttl} s (--default-ttl)");
+        line(&mut out, "", &text);
+        let text = format!("no times in it: {rate} requests/s of trace time (--rate)");
+        line(&mut out, "", &text);
     }
     let speed = plan.compression.speed;
     let how = match plan.passes {
@@ -184,15 +181,15 @@ fn throughput(out: &mut String, plan: &Plan, trace: &Trace, results: &Results) {
             rates.sort_by(f64::total_cmp);
             let of = |i: usize| grouped(rates.get(i).copied().unwrap_or_default() as u64);
             let last = rates.len().saturating_sub(1);
-            let note = format!(
-                "median of {} passes; {} to {}",
-                rates.len(),
-                of(0),
-                of(last)
-            );
+            let note = match rates.len() {
+                1 => "in one pass, into an empty cache".to_owned(),
+                n => format!("median of {n} passes; {} to {}", of(0), of(last)),
+            };
             row(out, "requests/s", &of(rates.len() / 2), &note);
-            let note = "the first pass: the cache was empty";
-            row(out, "", &grouped(first as u64), note);
+            if rates.len() > 1 {
+                let note = "the first pass: the cache was empty";
+                row(out, "", &grouped(first as u64), note);
+            }
         }
     }
     let reads = outcome.hits + outcome.misses;
@@ -210,7 +207,7 @@ fn throughput(out: &mut String, plan: &Plan, trace: &Trace, results: &Results) {
         row(out, "inserts", &grouped(outcome.sets), &note);
     }
     let note = format!(
-        "in {} hits, by the values' own deadlines",
+        "in {} hits, by their own deadlines",
         grouped(outcome.checked)
     );
     row(
@@ -414,8 +411,8 @@ fn lags(out: &mut String, results: &Results) {
         freed.len(),
     );
     out.push_str(
-        "  \"unlinked\" is the cache's own count: never too low, but up to 19 % too high (p50,\n  \
-         p99), and up to 67 ms where a read had ended the entry before it was unlinked.\n  \
+        "  \"unlinked\" is the cache's own count: never too low, but p50 and p99 up to 19 %\n  \
+         too high, and all up to 67 ms where a read had ended the entry beforehand.\n  \
          \"freed\" is measured by the values themselves, in their Drop.\n",
     );
 }

@@ -24,8 +24,8 @@ use crate::sync::{
 /// What all handles of one cache share.
 pub(crate) struct Core<K, V, S> {
     pub(crate) shards: Box<[Shard<K, V>]>,
-    /// The hash's top bits choose the shard: 64 minus the logarithm of their number.
-    shift: u32,
+    /// The hash's top 16 bits choose the shard: their number minus one.
+    mask: usize,
     pub(crate) hasher: S,
     pub(crate) rules: Rules<K, V>,
     pub(crate) reads: Option<ReadCounts>,
@@ -82,7 +82,7 @@ where
         name: String,
     ) -> Self {
         Core {
-            shift: 64 - shards.len().ilog2(),
+            mask: shards.len() - 1,
             shards,
             hasher,
             rules,
@@ -110,8 +110,7 @@ where
             let product = u128::from(hash) * 0x9e37_79b9_7f4a_7c15;
             hash = (product >> 64) as u64 ^ product as u64;
         }
-        // In two steps, since a single shard would shift by 64.
-        let shard = (hash >> 1 >> (self.shift - 1)) as usize;
+        let shard = (hash >> 48) as usize & self.mask;
         Address {
             shard,
             hash: hash as u32,

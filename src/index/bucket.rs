@@ -14,10 +14,6 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 /// Cells of a bucket.
 pub(super) const CELLS: usize = 12;
 
-const LOW: u64 = 0x0101_0101_0101_0101;
-const HIGH: u64 = 0x8080_8080_8080_8080;
-/// The tag bytes of the second word.
-const SECOND: u64 = 0x0000_0000_ffff_ffff;
 const ONE_PASSED: u64 = 1 << 32;
 
 /// The tag of a hash: bits that choose neither the shard nor the bucket, never 0.
@@ -61,8 +57,12 @@ impl Bucket {
 
     #[inline]
     pub(super) fn id(&self, cell: usize) -> u32 {
+        debug_assert!(cell < CELLS);
+        // SAFETY: cells come from a `Cells`, whose bits are below `CELLS`, or from a `Place` made
+        // of one.
+        let id = unsafe { self.ids.get_unchecked(cell) };
         // Acquire: pairs with the Release in `set_id`; the id comes with its entry.
-        self.ids[cell].load(Ordering::Acquire)
+        id.load(Ordering::Acquire)
     }
 
     pub(super) fn set_id(&self, cell: usize, id: u32) {
@@ -108,59 +108,73 @@ impl Bucket {
     }
 }
 
-/// Marks the bytes of `word` that are zero, exactly, in their top bits.
-#[inline]
-fn zero_bytes(word: u64) -> u64 {
-    !(((word & !HIGH) + !HIGH) | word | !HIGH)
-}
-
-/// Cells as bits 7, 15, … of two words.
+/// A set of cells, one bit each.
 #[derive(Clone, Copy)]
-pub(super) struct Cells(u64, u64);
+pub(super) struct Cells(u32);
 
 impl Iterator for Cells {
     type Item = usize;
 
     #[inline]
     fn next(&mut self) -> Option<usize> {
-        if self.0 != 0 {
-            let cell = self.0.trailing_zeros() as usize / 8;
-            self.0 &= self.0 - 1;
-            Some(cell)
-        } else if self.1 != 0 {
-            let cell = 8 + self.1.trailing_zeros() as usize / 8;
-            self.1 &= self.1 - 1;
-            Some(cell)
-        } else {
-            None
+        if self.0 == 0 {
+            return None;
         }
+        let cell = self.0.trailing_zeros() as usize;
+        self.0 &= self.0 - 1;
+        Some(cell)
     }
 }
 
+/// All cells of a bucket.
+const ALL: u32 = (1 << CELLS) - 1;
+
 impl Look {
-    /// The cells with this tag.
+    /// The cells with this tag. The words were loaded atomically; the comparison is of registers.
+    #[cfg(target_arch = "x86_64")]
     #[inline]
     pub(super) fn matching(self, tag: u8) -> Cells {
+        use std::arch::x86_64::{_mm_cmpeq_epi8, _mm_movemask_epi8, _mm_set_epi64x, _mm_set1_epi8};
+        // SAFETY: SSE2 is part of every x86_64 target.
+        let mask = unsafe {
+            let tags = _mm_set_epi64x(self.second as i64, self.first as i64);
+            _mm_movemask_epi8(_mm_cmpeq_epi8(tags, _mm_set1_epi8(tag as i8)))
+        };
+        Cells(mask as u32 & ALL)
+    }
+
+    /// The cells with this tag.
+    #[cfg(not(target_arch = "x86_64"))]
+    #[inline]
+    pub(super) fn matching(self, tag: u8) -> Cells {
+        self.matching_by_words(tag)
+    }
+
+    /// The cells with this tag, by arithmetic on whole words.
+    #[cfg(any(test, not(target_arch = "x86_64")))]
+    fn matching_by_words(self, tag: u8) -> Cells {
+        const LOW: u64 = 0x0101_0101_0101_0101;
+        const HIGH: u64 = 0x8080_8080_8080_8080;
+        /// Brings the bits at 0, 8, … 56 together.
+        const GATHER: u64 = 0x0102_0408_1020_4080;
+        let zero_bytes = |word: u64| {
+            let marks = !(((word & !HIGH) + !HIGH) | word | !HIGH);
+            ((marks >> 7).wrapping_mul(GATHER) >> 56) as u32
+        };
         let pattern = u64::from(tag) * LOW;
-        Cells(
-            zero_bytes(self.first ^ pattern),
-            zero_bytes(self.second ^ pattern) & SECOND,
-        )
+        Cells((zero_bytes(self.first ^ pattern) | zero_bytes(self.second ^ pattern) << 8) & ALL)
     }
 
     /// The empty cells.
     #[inline]
     pub(super) fn empty(self) -> Cells {
-        Cells(zero_bytes(self.first), zero_bytes(self.second) & SECOND)
+        self.matching(0)
     }
 
     /// The cells in use.
     #[inline]
     pub(super) fn occupied(self) -> Cells {
-        Cells(
-            zero_bytes(self.first) ^ HIGH,
-            (zero_bytes(self.second) ^ HIGH) & SECOND,
-        )
+        Cells(self.empty().0 ^ ALL)
     }
 
     /// Whether some linked entry passed this bucket.
@@ -202,6 +216,7 @@ mod tests {
                     .collect();
                 let expected: Vec<usize> = (0..CELLS).filter(|&i| bytes[i] == tag).collect();
                 assert_eq!(look.matching(tag).collect::<Vec<_>>(), expected);
+                assert_eq!(look.matching_by_words(tag).collect::<Vec<_>>(), expected);
                 let used: Vec<usize> = (0..CELLS).filter(|&i| bytes[i] != 0).collect();
                 assert_eq!(look.occupied().collect::<Vec<_>>(), used);
                 let empty: Vec<usize> = (0..CELLS).filter(|&i| bytes[i] == 0).collect();

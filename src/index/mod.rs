@@ -14,8 +14,8 @@
 //!
 //! # Concurrency
 //! [`Index`] is the readers' side; everything that changes it asks for the lock's [`Owner`].
-//! A tagged pointer carries the size: the directory's low bits hold d, a segment's hold the
-//! logarithm of its buckets, so that a lookup touches no header on its way.
+//! A tagged pointer carries the size of what it points to, so that a lookup touches no header on
+//! its way.
 
 mod bucket;
 
@@ -28,8 +28,12 @@ use crate::slab::SlotRef;
 use crate::sync::{AtomicPtr, AtomicU32, Ordering};
 use bucket::{Bucket, CELLS, tag_of};
 
-/// The low bits of an aligned pointer that carry a size.
-const TAG: usize = 63;
+/// The low bits of a segment's or a directory's address that carry its size.
+const TAG: usize = 127;
+
+/// In a segment's tag: it has more buckets than an ordinary one, and the other bits are the
+/// logarithm of their number. Otherwise they are that number minus one.
+const LONG: usize = 64;
 
 /// Most linked entries of a segment with 2^`shift` buckets: seven eighths of its cells.
 const fn room(shift: u32) -> u32 {
@@ -45,7 +49,7 @@ struct Tail {
     depth: AtomicU32,
 }
 
-/// A segment: its buckets' address with the logarithm of their number in the low bits.
+/// A segment: its buckets' address with their number in the low bits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Segment(*mut Bucket);
 
@@ -55,6 +59,7 @@ impl Segment {
         let (layout, tail) = buckets
             .extend(Layout::new::<Tail>())
             .expect("a segment fits");
+        let layout = layout.align_to(TAG + 1).expect("a segment fits");
         (layout, tail)
     }
 
@@ -77,17 +82,33 @@ impl Segment {
                 depth: AtomicU32::new(depth),
             });
         }
-        Segment(buckets.map_addr(|address| address | shift as usize))
+        let tag = if shift <= SEGMENT_SHIFT {
+            (1 << shift) - 1
+        } else {
+            LONG | shift as usize
+        };
+        Segment(buckets.map_addr(|address| address | tag))
     }
 
     #[inline]
     fn shift(self) -> u32 {
-        (self.0.addr() & TAG) as u32
+        self.mask().count_ones()
     }
 
+    /// The number of buckets minus one.
     #[inline]
     fn mask(self) -> usize {
-        (1 << self.shift()) - 1
+        let tag = self.0.addr() & TAG;
+        if tag < LONG {
+            tag
+        } else {
+            Self::long_mask(tag)
+        }
+    }
+
+    #[cold]
+    fn long_mask(tag: usize) -> usize {
+        (1 << (tag & !LONG)) - 1
     }
 
     #[inline]
@@ -130,7 +151,8 @@ impl Drop for OldSegment {
     }
 }
 
-/// An array of segment pointers: its address with the logarithm of its length in the low bits.
+/// An array of 2^d segment pointers: its address with 32 − d in the low bits, by which a hash is
+/// shifted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Directory(*mut Cell);
 
@@ -155,18 +177,18 @@ impl Directory {
             // SAFETY: within the layout, and ours alone.
             unsafe { cells.add(i).write(AtomicPtr::new(segment(i).0)) };
         }
-        Directory(cells.map_addr(|address| address | depth as usize))
+        Directory(cells.map_addr(|address| address | (32 - depth) as usize))
     }
 
     #[inline]
     fn depth(self) -> u32 {
-        (self.0.addr() & TAG) as u32
+        32 - (self.0.addr() & TAG) as u32
     }
 
     #[inline]
     fn position(self, hash: u32) -> usize {
         // In 64 bits, so that depth 0 shifts everything out.
-        (u64::from(hash) >> (32 - self.depth())) as usize
+        (u64::from(hash) >> (self.0.addr() & TAG)) as usize
     }
 
     /// # Safety

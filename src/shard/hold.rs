@@ -22,7 +22,7 @@ use super::{Shard, State};
 #[must_use]
 pub(crate) struct Hold<'s, K, V> {
     pub(super) shard: &'s Shard<K, V>,
-    pub(super) state: MutexGuard<'s, State>,
+    pub(super) state: MutexGuard<'s, Box<State>>,
     pub(super) rules: &'s Rules<K, V>,
     bell: &'s Bell,
     pub(super) guard: &'s Guard,
@@ -55,7 +55,7 @@ pub(crate) struct Arrival<K, V> {
 impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
     pub(super) fn new(
         shard: &'s Shard<K, V>,
-        state: MutexGuard<'s, State>,
+        state: MutexGuard<'s, Box<State>>,
         rules: &'s Rules<K, V>,
         bell: &'s Bell,
         guard: &'s Guard,
@@ -138,7 +138,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
             hashes,
             slab,
             ..
-        } = &mut *self.state;
+        } = &mut **self.state;
         self.shard
             .index
             .link(index, limbo, hash, id, |id| hashes.get(id));
@@ -160,7 +160,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         lag: u64,
     ) -> Result<(SlotRef<'s>, u64), Arrival<K, V>> {
         let (_, id) = self.fill(arrival)?;
-        let state = &mut *self.state;
+        let state = &mut **self.state;
         self.shard.index.replace(&mut state.index, &place, id);
         state.slab.arrive(id);
         let was = self.shard.slab.entry(place.slot).word.retire();
@@ -171,7 +171,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
 
     /// Writes the entry into a slot, with its side arrays.
     fn fill(&mut self, arrival: Arrival<K, V>) -> Result<(u32, u32), Arrival<K, V>> {
-        let state = &mut *self.state;
+        let state = &mut **self.state;
         let Some(vacant) = self.shard.slab.reserve(&mut state.slab, &mut state.limbo) else {
             return Err(arrival);
         };
@@ -202,7 +202,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
             limbo,
             hashes,
             ..
-        } = &mut *self.state;
+        } = &mut **self.state;
         self.shard
             .index
             .unlink(index, limbo, place, |id| hashes.get(id));
@@ -212,7 +212,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
 
     /// What is left to do for a slot that no index cell names any more.
     fn part(&mut self, slot: SlotRef<'s>, cause: RemovalCause, path: Path, lag: u64) {
-        let state = &mut *self.state;
+        let state = &mut **self.state;
         state.lane.clear(slot.id());
         match cause {
             RemovalCause::Expired => state.tally.expired(path, lag),
@@ -390,7 +390,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
 
     /// The next entry that eviction would take, other than `spare`.
     pub(crate) fn victim(&mut self, spare: Option<u32>) -> Option<SlotRef<'s>> {
-        let State { order, slab, .. } = &mut *self.state;
+        let State { order, slab, .. } = &mut **self.state;
         order.victim(&self.shard.slab, slab, spare, self.guard)
     }
 

@@ -42,7 +42,8 @@ pub(crate) struct Shard<K, V> {
     due: Line<AtomicU32>,
     /// Whether anything is in limbo (as a number of slots, tables counting as one).
     waiting: Count,
-    state: Line<Mutex<State>>,
+    /// Boxed, so that the shards of a cache lie close together: readers touch one line of each.
+    state: Line<Mutex<Box<State>>>,
 }
 
 /// What only the lock's holder touches.
@@ -89,7 +90,7 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
             slab: Slab::new(extras),
             due: Line(AtomicU32::new(lane::NONE)),
             waiting: Count::new(0),
-            state: Line(Mutex::new(State {
+            state: Line(Mutex::new(Box::new(State {
                 index: owner,
                 slab: slab::Owner::default(),
                 hashes: Side::new(0),
@@ -100,7 +101,7 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
                 tally: Tally::default(),
                 cursor: 0,
                 dropping: 0,
-            })),
+            }))),
         }
     }
 
@@ -271,7 +272,7 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
     /// Makes the slots of dropped values free again.
     pub(crate) fn release(&self, dropped: Dropped) {
         let mut state = self.state.lock();
-        let State { slab, dropping, .. } = &mut *state;
+        let State { slab, dropping, .. } = &mut **state;
         *dropping -= dropped.len();
         self.slab.release(slab, dropped);
     }
@@ -279,7 +280,7 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
     /// Gives memory that nothing uses any more back to the allocator.
     pub(crate) fn trim(&self) {
         let mut state = self.state.lock();
-        let state = &mut *state;
+        let state = &mut **state;
         let chunks = self.slab.empty_chunks(&mut state.slab);
         let unused = state.slab.first_unused_side_chunk();
         for chunk in (unused..state.hashes.chunks()).rev() {

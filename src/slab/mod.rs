@@ -1,9 +1,9 @@
 //! The slab: entries in chunks that never move, named by slot ids.
 //!
-//! Readers go from an id to the entry without a lock: table of chunks → chunk → entry. The first
-//! chunks of a shard are small and double until a chunk holds about 64 KiB of entries; after that
-//! all are alike. Ids are handed out lowest first, so that the chunks at the end run empty after a
-//! wave and their memory goes back to the allocator.
+//! Readers go from an id to the entry without a lock: table of chunks → chunk → entry. All chunks
+//! are alike, up to 256 slots or some 16 KiB of entries; their memory is asked for zeroed, so a
+//! chunk's untouched pages cost nothing. Ids are handed out lowest first, so that the chunks at the
+//! end run empty after a wave and their memory goes back to the allocator.
 //!
 //! # Concurrency
 //! [`Slab`] is what readers share; [`Owner`] is the writers' part, which lives under the shard
@@ -29,7 +29,7 @@ use std::ptr;
 
 use crate::RemovalCause;
 use crate::entry::Entry;
-use crate::limits::{CHUNK_BYTES, CHUNK_MAX_SHIFT, FIRST_CHUNK_BYTES, MAX_SLOTS, SIDE_CHUNK};
+use crate::limits::{CHUNK_BYTES, CHUNK_MAX_SHIFT, MAX_SLOTS, SIDE_CHUNK};
 use crate::reclaim::{Guard, Limbo, Ripe};
 use crate::sync::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use bitmap::Bitmap;
@@ -249,9 +249,9 @@ const fn shift_below(bytes: usize, of: usize, most: u32) -> u32 {
 }
 
 impl<K, V> Slab<K, V> {
-    /// Slots of the first chunk and of a full-grown one, as powers of two.
-    const FIRST: u32 = shift_below(FIRST_CHUNK_BYTES, size_of::<Entry<K, V>>(), CHUNK_MAX_SHIFT);
-    const FULL: u32 = shift_below(CHUNK_BYTES, size_of::<Entry<K, V>>(), CHUNK_MAX_SHIFT);
+    /// Slots of a chunk, as a power of two.
+    const SHIFT: u32 = shift_below(CHUNK_BYTES, size_of::<Entry<K, V>>(), CHUNK_MAX_SHIFT);
+    const SLOTS: usize = 1 << Self::SHIFT;
 
     pub(crate) fn new(extras: Extras) -> Self {
         Slab {
@@ -261,62 +261,37 @@ impl<K, V> Slab<K, V> {
         }
     }
 
-    /// Chunk and offset of a slot, and the slots of that chunk.
+    /// Chunk and offset of a slot.
     #[inline]
-    const fn locate(id: u32) -> (usize, usize, usize) {
-        if id >> Self::FULL != 0 {
-            let chunk = (Self::FULL - Self::FIRST) + (id >> Self::FULL);
-            (
-                chunk as usize,
-                (id & ((1 << Self::FULL) - 1)) as usize,
-                1 << Self::FULL,
-            )
-        } else if id >> Self::FIRST != 0 {
-            let top = id.ilog2();
-            (
-                (top - Self::FIRST + 1) as usize,
-                (id - (1 << top)) as usize,
-                1 << top,
-            )
-        } else {
-            (0, id as usize, 1 << Self::FIRST)
-        }
+    const fn locate(id: u32) -> (usize, usize) {
+        (
+            (id >> Self::SHIFT) as usize,
+            id as usize & (Self::SLOTS - 1),
+        )
     }
 
-    /// Slots of a chunk.
-    fn chunk_slots(chunk: usize) -> usize {
-        match chunk {
-            0 => 1 << Self::FIRST,
-            _ => 1 << (Self::FIRST as usize + chunk - 1).min(Self::FULL as usize),
-        }
-    }
-
-    /// Where a chunk of `slots` slots has its caps: after the entries, whose size is a multiple of
-    /// the word's.
-    #[inline]
-    const fn caps_at(slots: usize) -> usize {
-        slots * size_of::<Entry<K, V>>()
-    }
+    /// Where a chunk has its caps: after the entries, whose size is a multiple of the word's.
+    const CAPS_AT: usize = Self::SLOTS * size_of::<Entry<K, V>>();
 
     /// Where it has its marks: after the caps, if it has any.
     #[inline]
-    fn marks_at(&self, slots: usize) -> usize {
-        Self::caps_at(slots)
+    fn marks_at(&self) -> usize {
+        Self::CAPS_AT
             + if self.extras.caps {
-                slots * size_of::<AtomicU64>()
+                Self::SLOTS * size_of::<AtomicU64>()
             } else {
                 0
             }
     }
 
-    /// The layout of a chunk of `slots` slots.
-    fn layout(&self, slots: usize) -> Layout {
+    /// The layout of a chunk.
+    fn layout(&self) -> Layout {
         let marks = if self.extras.marks {
-            slots * size_of::<AtomicU8>()
+            Self::SLOTS * size_of::<AtomicU8>()
         } else {
             0
         };
-        Layout::from_size_align(self.marks_at(slots) + marks, align_of::<Entry<K, V>>())
+        Layout::from_size_align(self.marks_at() + marks, align_of::<Entry<K, V>>())
             .expect("a chunk is far smaller than the address space")
     }
 
@@ -333,7 +308,7 @@ impl<K, V> Slab<K, V> {
 
     #[inline]
     fn entry_at(&self, id: u32) -> &Entry<K, V> {
-        let (chunk, offset, _) = Self::locate(id);
+        let (chunk, offset) = Self::locate(id);
         // SAFETY: callers vouch for a slot that is taken, so its chunk has memory, laid out with
         // the entries first, and keeps it while the slot is taken.
         unsafe { &*self.chunk(chunk).cast::<Entry<K, V>>().add(offset) }
@@ -380,22 +355,22 @@ impl<K, V> Slab<K, V> {
     }
 
     fn cap_at(&self, id: u32) -> *const AtomicU64 {
-        let (chunk, offset, slots) = Self::locate(id);
+        let (chunk, offset) = Self::locate(id);
         // SAFETY: only called for a taken slot of a slab with caps, which lie here.
         unsafe {
             self.chunk(chunk)
-                .add(Self::caps_at(slots))
+                .add(Self::CAPS_AT)
                 .cast::<AtomicU64>()
                 .add(offset)
         }
     }
 
     fn mark_at(&self, id: u32) -> *const AtomicU8 {
-        let (chunk, offset, slots) = Self::locate(id);
+        let (chunk, offset) = Self::locate(id);
         // SAFETY: only called for a taken slot of a slab with marks, which lie here.
         unsafe {
             self.chunk(chunk)
-                .add(self.marks_at(slots))
+                .add(self.marks_at())
                 .cast::<AtomicU8>()
                 .add(offset)
         }
@@ -408,7 +383,7 @@ impl<K, V> Slab<K, V> {
         if id >= MAX_SLOTS {
             return None;
         }
-        let (chunk, _, slots) = Self::locate(id);
+        let (chunk, _) = Self::locate(id);
         if chunk >= owner.table {
             self.grow_table(owner, limbo, chunk);
         }
@@ -418,11 +393,11 @@ impl<K, V> Slab<K, V> {
         // owner), so nobody replaces the table.
         let cell = unsafe { &*table.add(chunk) };
         if cell.load(Ordering::Relaxed).is_null() {
-            let memory = self.allocate(slots);
+            let memory = self.allocate();
             // Release: pairs with the Acquire in `chunk`.
             cell.store(memory, Ordering::Release);
             owner.live_chunks += 1;
-            owner.chunk_bytes += self.layout(slots).size();
+            owner.chunk_bytes += self.layout().size();
         }
         owner.taken.insert(id);
         owner.used[chunk] += 1;
@@ -456,8 +431,8 @@ impl<K, V> Slab<K, V> {
         }
     }
 
-    fn allocate(&self, slots: usize) -> *mut u8 {
-        let layout = self.layout(slots);
+    fn allocate(&self) -> *mut u8 {
+        let layout = self.layout();
         // SAFETY: an entry has at least its word, so the size is not zero.
         let memory = unsafe { alloc_zeroed(layout) };
         if memory.is_null() {
@@ -465,20 +440,20 @@ impl<K, V> Slab<K, V> {
         }
         // Zeroes are vacant entries, caps and marks. The model checker's atomics have to be made.
         #[cfg(ebbtide_loom)]
-        for i in 0..slots {
+        for i in 0..Self::SLOTS {
             // SAFETY: all within the layout; nobody else has the memory yet.
             unsafe {
                 memory.cast::<Entry<K, V>>().add(i).write(Entry::vacant());
                 if self.extras.caps {
                     memory
-                        .add(Self::caps_at(slots))
+                        .add(Self::CAPS_AT)
                         .cast::<AtomicU64>()
                         .add(i)
                         .write(AtomicU64::new(0));
                 }
                 if self.extras.marks {
                     memory
-                        .add(self.marks_at(slots))
+                        .add(self.marks_at())
                         .cast::<AtomicU8>()
                         .add(i)
                         .write(AtomicU8::new(0));
@@ -551,7 +526,7 @@ impl<K, V> Slab<K, V> {
                 spare = false;
                 continue;
             }
-            let layout = self.layout(Self::chunk_slots(chunk));
+            let layout = self.layout();
             // Relaxed: no slot of the chunk is taken, so nobody reads the cell.
             cell.store(ptr::null_mut(), Ordering::Relaxed);
             owner.live_chunks -= 1;
@@ -580,7 +555,7 @@ impl<K, V> Slab<K, V> {
             if !memory.is_null() {
                 drop(Chunk {
                     memory,
-                    layout: self.layout(Self::chunk_slots(chunk)),
+                    layout: self.layout(),
                 });
             }
         }
@@ -622,10 +597,9 @@ mod tests {
         fn check<K, V>() {
             let mut expected = (0, 0);
             for id in 0..200_000 {
-                let (chunk, offset, slots) = Slab::<K, V>::locate(id);
+                let (chunk, offset) = Slab::<K, V>::locate(id);
                 assert_eq!((chunk, offset), expected, "slot {id}");
-                assert_eq!(slots, Slab::<K, V>::chunk_slots(chunk), "slot {id}");
-                expected = if offset + 1 == slots {
+                expected = if offset + 1 == Slab::<K, V>::SLOTS {
                     (chunk + 1, 0)
                 } else {
                     (chunk, offset + 1)

@@ -20,6 +20,7 @@ mod rounds;
 mod wave;
 
 use std::error::Error;
+use std::fs::File;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -102,6 +103,14 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<(), Box<dyn Error>> {
     let options = &cli.options;
+    // Opened first: a run of an hour must not end in a path that cannot be written.
+    let csv = match &options.csv {
+        Some(path) => Some(
+            File::create(path)
+                .map_err(|error| format!("cannot write {}: {error}", path.display()))?,
+        ),
+        None => None,
+    };
     let neighbours = machine::Neighbours::watch();
     let report = match &cli.bench {
         Bench::Child(task) => return child::answer(task),
@@ -118,10 +127,11 @@ fn run(cli: &Cli) -> Result<(), Box<dyn Error>> {
         "Other processes kept {:.2} cores busy while this ran.\n",
         neighbours.cores_used()
     );
-    if let Some(path) = &options.csv {
-        report
-            .write_csv(path)
-            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    if report.figures().is_empty() {
+        return Err("nobody took part: see --only and the lists of settings".into());
+    }
+    if let Some(csv) = csv {
+        report.write_csv(csv)?;
     }
     Ok(())
 }

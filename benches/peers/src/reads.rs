@@ -9,7 +9,7 @@ use clap::Args;
 use crate::Options;
 use crate::adapters::{HOUR, Plan, Store, View, Visitor, visit_caches, visit_maps};
 use crate::keys::{Draw, count_name, sequence, shuffled};
-use crate::report::{Figure, Report, Spread, align, ratios, table};
+use crate::report::{EBBTIDE, Figure, Report, Spread, align, ratios, table};
 use crate::rounds::{RATE, Ready, Timing, Work, alternate, next_chunk, rate};
 
 #[derive(Args, Debug)]
@@ -213,7 +213,7 @@ pub(crate) fn print_fastest(report: &Report) {
     for ours in figures().filter(|figure| figure.contender == figure.base) {
         let peers = figures()
             .filter(|peer| peer.case == ours.case && peer.base == ours.base)
-            .filter(|peer| peer.contender != peer.base);
+            .filter(|peer| !peer.contender.starts_with(EBBTIDE));
         let Some(fastest) = peers.max_by(|a, b| median(a).total_cmp(&median(b))) else {
             continue;
         };

@@ -1,8 +1,6 @@
 //! Medians with their spread, tables, and the CSV file behind them.
 
-use std::fs::File;
 use std::io;
-use std::path::Path;
 
 use comfy_table::{CellAlignment, Table, presets};
 
@@ -159,8 +157,8 @@ impl Report {
     }
 
     /// Writes every figure with every round.
-    pub(crate) fn write_csv(&self, path: &Path) -> io::Result<()> {
-        let mut out = csv::Writer::from_writer(File::create(path)?);
+    pub(crate) fn write_csv(&self, out: impl io::Write) -> io::Result<()> {
+        let mut out = csv::Writer::from_writer(out);
         let machine: Vec<String> = machine::description()
             .into_iter()
             .map(|(name, value)| format!("{name}: {value}"))
@@ -313,10 +311,9 @@ mod tests {
         let mut report = Report::new("test");
         report.add(figure(EBBTIDE, &[10.0, 20.0]));
         report.add(figure("peer", &[5.0, 5.0]));
-        let path = std::env::temp_dir().join(format!("peers-report-{}.csv", std::process::id()));
-        report.write_csv(&path).unwrap();
-        let text = std::fs::read_to_string(&path).unwrap();
-        std::fs::remove_file(&path).unwrap();
+        let mut file = Vec::new();
+        report.write_csv(&mut file).unwrap();
+        let text = String::from_utf8(file).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3);
         assert!(lines[2].starts_with("test,one,peer,M op/s,5,5,5,ebbtide,3,2,4,5 5,"));

@@ -73,8 +73,7 @@ pub(crate) struct CleaningReport {
 }
 
 impl CacheLibrary {
-    /// A cache of one shard, so that sampling draws from one key space as in the
-    /// seed.
+    /// A cache with the default settings otherwise.
     pub(crate) fn new(cleaning: Cleaning, watch: Watch) -> Result<Self, BuildError> {
         let clock = ManualClock::new();
         let log = Log::default();
@@ -88,10 +87,7 @@ impl CacheLibrary {
                     .max_rounds(sampling.max_rounds as usize),
             ),
         };
-        let mut builder = Cache::builder()
-            .clock(clock.clone())
-            .reaper(reaper)
-            .shards(1);
+        let mut builder = Cache::builder().clock(clock.clone()).reaper(reaper);
         if watch == Watch::Events {
             let log = Arc::clone(&log);
             builder = builder.on_removal(move |name: &String, _: &[u8; BODY], cause| {
