@@ -34,6 +34,23 @@ mod slab;
 mod stats;
 mod sync;
 
+/// The README's examples are compiled and run with the others.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeDoctests;
+
+pub mod docs {
+    //! How and why: the design, and the argument about time.
+
+    /// The structure, the rules, and the choices that were measured.
+    #[doc = include_str!("docs/design.md")]
+    pub mod design {}
+
+    /// What "now" is.
+    #[doc = include_str!("docs/clock.md")]
+    pub mod clock {}
+}
+
 pub use ahash::RandomState;
 
 pub use builder::Builder;

@@ -42,15 +42,23 @@ fn origins() -> Vec<Origin> {
         store,
     };
     vec![
-        origin("insert_with_ttl", |b| b, |rig| {
-            rig.cache.insert_with_ttl(KEY, rig.value(KEY), 10 * S);
-            TEN
-        }),
-        origin("insert_with_ttl: until", |b| b, |rig| {
-            let moment = Instant::now() + 10 * S;
-            rig.cache.insert_with_ttl(KEY, rig.value(KEY), moment);
-            rig.clock.at(moment)
-        }),
+        origin(
+            "insert_with_ttl",
+            |b| b,
+            |rig| {
+                rig.cache.insert_with_ttl(KEY, rig.value(KEY), 10 * S);
+                TEN
+            },
+        ),
+        origin(
+            "insert_with_ttl: until",
+            |b| b,
+            |rig| {
+                let moment = Instant::now() + 10 * S;
+                rig.cache.insert_with_ttl(KEY, rig.value(KEY), moment);
+                rig.clock.at(moment)
+            },
+        ),
         origin("time_to_live", |b| b.time_to_live(10 * S), plain),
         origin("time_to_idle", |b| b.time_to_idle(10 * S), plain),
         origin(
@@ -63,66 +71,110 @@ fn origins() -> Vec<Origin> {
             |b| b.expiry(|_: &u64, _: &Tracked| Lifetime::For(10 * S)),
             plain,
         ),
-        origin("try_insert", |b| b.time_to_live(10 * S), |rig| {
-            rig.cache.try_insert(KEY, rig.value(KEY)).unwrap();
-            TEN
-        }),
-        origin("insert_if_absent", |b| b.time_to_live(10 * S), |rig| {
-            assert!(rig.cache.insert_if_absent(KEY, rig.value(KEY)));
-            TEN
-        }),
-        origin("expire", |b| b, |rig| {
-            rig.cache.insert(KEY, rig.value(KEY));
-            assert!(rig.cache.expire(&KEY, 10 * S));
-            TEN
-        }),
-        origin("expire sooner", |b| b.time_to_live(99 * S), |rig| {
-            rig.cache.insert(KEY, rig.value(KEY));
-            assert!(rig.cache.expire(&KEY, 10 * S));
-            TEN
-        }),
-        origin("expire later", |b| b.time_to_live(S), |rig| {
-            rig.cache.insert(KEY, rig.value(KEY));
-            assert!(rig.cache.expire(&KEY, 10 * S));
-            TEN
-        }),
-        origin("touch", |b| b.time_to_live(6 * S), |rig| {
-            rig.cache.insert(KEY, rig.value(KEY));
-            rig.clock.set_ns(4_000_000_000);
-            assert!(rig.cache.touch(&KEY));
-            TEN
-        }),
-        origin("touch of its own lifetime", |b| b.time_to_live(S), |rig| {
-            rig.cache.insert_with_ttl(KEY, rig.value(KEY), 6 * S);
-            rig.clock.set_ns(4_000_000_000);
-            assert!(rig.cache.touch(&KEY));
-            TEN
-        }),
-        origin("compute: put with ttl", |b| b, |rig| {
-            let put = || Op::PutWithTtl(rig.value(KEY), Lifetime::For(10 * S));
-            rig.cache.compute(KEY, |_| put());
-            TEN
-        }),
-        origin("compute: put keeps it", |b| b, |rig| {
-            rig.cache.insert_with_ttl(KEY, rig.value(KEY), 10 * S);
-            rig.clock.set_ns(5_000_000_000);
-            rig.cache.compute(KEY, |_| Op::Put(rig.value(KEY)));
-            TEN
-        }),
-        origin("compare_and_swap keeps it", |b| b, |rig| {
-            rig.cache.insert_with_ttl(KEY, rig.value(KEY), 10 * S);
-            rig.clock.set_ns(5_000_000_000);
-            let expected = rig.value(KEY);
-            let swapped = rig.cache.compare_and_swap(KEY, &expected, rig.value(KEY));
-            swapped.unwrap();
-            TEN
-        }),
-        origin("persist, then expire", |b| b.time_to_live(S), |rig| {
-            rig.cache.insert(KEY, rig.value(KEY));
-            assert!(rig.cache.persist(&KEY));
-            assert!(rig.cache.expire(&KEY, 10 * S));
-            TEN
-        }),
+        origin(
+            "try_insert",
+            |b| b.time_to_live(10 * S),
+            |rig| {
+                rig.cache.try_insert(KEY, rig.value(KEY)).unwrap();
+                TEN
+            },
+        ),
+        origin(
+            "insert_if_absent",
+            |b| b.time_to_live(10 * S),
+            |rig| {
+                assert!(rig.cache.insert_if_absent(KEY, rig.value(KEY)));
+                TEN
+            },
+        ),
+        origin(
+            "expire",
+            |b| b,
+            |rig| {
+                rig.cache.insert(KEY, rig.value(KEY));
+                assert!(rig.cache.expire(&KEY, 10 * S));
+                TEN
+            },
+        ),
+        origin(
+            "expire sooner",
+            |b| b.time_to_live(99 * S),
+            |rig| {
+                rig.cache.insert(KEY, rig.value(KEY));
+                assert!(rig.cache.expire(&KEY, 10 * S));
+                TEN
+            },
+        ),
+        origin(
+            "expire later",
+            |b| b.time_to_live(S),
+            |rig| {
+                rig.cache.insert(KEY, rig.value(KEY));
+                assert!(rig.cache.expire(&KEY, 10 * S));
+                TEN
+            },
+        ),
+        origin(
+            "touch",
+            |b| b.time_to_live(6 * S),
+            |rig| {
+                rig.cache.insert(KEY, rig.value(KEY));
+                rig.clock.set_ns(4_000_000_000);
+                assert!(rig.cache.touch(&KEY));
+                TEN
+            },
+        ),
+        origin(
+            "touch of its own lifetime",
+            |b| b.time_to_live(S),
+            |rig| {
+                rig.cache.insert_with_ttl(KEY, rig.value(KEY), 6 * S);
+                rig.clock.set_ns(4_000_000_000);
+                assert!(rig.cache.touch(&KEY));
+                TEN
+            },
+        ),
+        origin(
+            "compute: put with ttl",
+            |b| b,
+            |rig| {
+                let put = || Op::PutWithTtl(rig.value(KEY), Lifetime::For(10 * S));
+                rig.cache.compute(KEY, |_| put());
+                TEN
+            },
+        ),
+        origin(
+            "compute: put keeps it",
+            |b| b,
+            |rig| {
+                rig.cache.insert_with_ttl(KEY, rig.value(KEY), 10 * S);
+                rig.clock.set_ns(5_000_000_000);
+                rig.cache.compute(KEY, |_| Op::Put(rig.value(KEY)));
+                TEN
+            },
+        ),
+        origin(
+            "compare_and_swap keeps it",
+            |b| b,
+            |rig| {
+                rig.cache.insert_with_ttl(KEY, rig.value(KEY), 10 * S);
+                rig.clock.set_ns(5_000_000_000);
+                let expected = rig.value(KEY);
+                let swapped = rig.cache.compare_and_swap(KEY, &expected, rig.value(KEY));
+                swapped.unwrap();
+                TEN
+            },
+        ),
+        origin(
+            "persist, then expire",
+            |b| b.time_to_live(S),
+            |rig| {
+                rig.cache.insert(KEY, rig.value(KEY));
+                assert!(rig.cache.persist(&KEY));
+                assert!(rig.cache.expire(&KEY, 10 * S));
+                TEN
+            },
+        ),
     ]
 }
 
@@ -138,7 +190,11 @@ fn two_configs() -> [Config; 2] {
 
 #[test]
 fn a_nanosecond_before_the_deadline_it_lives_and_at_it_it_is_over_on_every_path() {
-    let paths = || sights().into_iter().flat_map(|s| origins().into_iter().map(move |o| (s, o)));
+    let paths = || {
+        sights()
+            .into_iter()
+            .flat_map(|s| origins().into_iter().map(move |o| (s, o)))
+    };
     for_each(paths(), |(sight, origin): (Sight, Origin)| {
         for swept in [false, true] {
             for (late, alive) in [(-1i64, true), (0, false), (1, false), (TEN as i64, false)] {
@@ -159,20 +215,28 @@ fn a_nanosecond_before_the_deadline_it_lives_and_at_it_it_is_over_on_every_path(
 
 #[test]
 fn what_one_path_found_expired_no_path_finds_again_though_the_clock_steps_back() {
-    let pairs = || sights().into_iter().flat_map(|a| sights().into_iter().map(move |b| (a, b)));
+    let pairs = || {
+        sights()
+            .into_iter()
+            .flat_map(|a| sights().into_iter().map(move |b| (a, b)))
+    };
     for_each(pairs(), |(first, second): (Sight, Sight)| {
         if first.effect == Effect::Create {
             return;
         }
         for back in [NS, Duration::from_millis(10), 9 * S] {
-            with_cache(two_configs(), |b| b, |rig| {
-                rig.clock.set_ns(1);
-                rig.cache.insert_with_ttl(KEY, rig.value(KEY), 10 * S);
-                rig.clock.advance(10 * S);
-                assert!(!(first.sees)(&rig.cache, KEY, &rig.ledger));
-                rig.clock.step_back(back);
-                assert!(!(second.sees)(&rig.cache, KEY, &rig.ledger), "{back:?}");
-            });
+            with_cache(
+                two_configs(),
+                |b| b,
+                |rig| {
+                    rig.clock.set_ns(1);
+                    rig.cache.insert_with_ttl(KEY, rig.value(KEY), 10 * S);
+                    rig.clock.advance(10 * S);
+                    assert!(!(first.sees)(&rig.cache, KEY, &rig.ledger));
+                    rig.clock.step_back(back);
+                    assert!(!(second.sees)(&rig.cache, KEY, &rig.ledger), "{back:?}");
+                },
+            );
         }
     });
 }
@@ -181,31 +245,39 @@ fn what_one_path_found_expired_no_path_finds_again_though_the_clock_steps_back()
 fn a_clock_that_steps_back_loses_nothing_that_nobody_saw_expire() {
     for_each(sights(), |sight| {
         for back in [NS, Duration::from_millis(10), 365 * 86_400 * S] {
-            with_cache(two_configs(), |b| b, |rig| {
-                let year = 365 * 86_400 * S;
-                rig.clock.advance(2 * year);
-                rig.cache.insert_with_ttl(KEY, rig.value(KEY), 10 * S);
-                rig.clock.advance(10 * S);
-                rig.clock.step_back(back);
-                assert!((sight.sees)(&rig.cache, KEY, &rig.ledger), "{back:?}");
-            });
+            with_cache(
+                two_configs(),
+                |b| b,
+                |rig| {
+                    let year = 365 * 86_400 * S;
+                    rig.clock.advance(2 * year);
+                    rig.cache.insert_with_ttl(KEY, rig.value(KEY), 10 * S);
+                    rig.clock.advance(10 * S);
+                    rig.clock.step_back(back);
+                    assert!((sight.sees)(&rig.cache, KEY, &rig.ledger), "{back:?}");
+                },
+            );
         }
     });
     // Time that goes back and forth while everything is in use: nothing is lost, nothing panics.
-    with_cache(Config::unbounded(), |b| b.time_to_live(2_000 * S), |rig| {
-        rig.clock.advance(3_000 * S);
-        for round in 0..500u64 {
-            rig.cache.insert(round, rig.value(round));
-            match round % 4 {
-                0 => rig.clock.step_back(1_500 * S),
-                1 => rig.clock.advance(1_499 * S),
-                2 => rig.clock.step_back(NS),
-                _ => rig.clock.advance(2 * NS),
+    with_cache(
+        Config::unbounded(),
+        |b| b.time_to_live(2_000 * S),
+        |rig| {
+            rig.clock.advance(3_000 * S);
+            for round in 0..500u64 {
+                rig.cache.insert(round, rig.value(round));
+                match round % 4 {
+                    0 => rig.clock.step_back(1_500 * S),
+                    1 => rig.clock.advance(1_499 * S),
+                    2 => rig.clock.step_back(NS),
+                    _ => rig.clock.advance(2 * NS),
+                }
+                rig.cache.reap(S);
+                assert_eq!(tag(rig.cache.get(&round)), Some(round));
             }
-            rig.cache.reap(S);
-            assert_eq!(tag(rig.cache.get(&round)), Some(round));
-        }
-    });
+        },
+    );
 }
 
 #[test]
@@ -215,28 +287,36 @@ fn a_deadline_does_not_outlive_its_entry() {
         ("invalidate_all", |rig| rig.cache.invalidate_all()),
         ("remove", |rig| drop(rig.cache.remove(&KEY))),
         ("invalidate", |rig| assert!(rig.cache.invalidate(&KEY))),
-        ("remove_if", |rig| assert!(rig.cache.remove_if(&KEY, |_| true))),
+        ("remove_if", |rig| {
+            assert!(rig.cache.remove_if(&KEY, |_| true))
+        }),
         ("retain", |rig| rig.cache.retain(|_, _| false)),
         ("drain", |rig| assert_eq!(rig.cache.drain().count(), 1)),
         ("drain dropped", |rig| drop(rig.cache.drain())),
         ("compute", |rig| {
             rig.cache.compute(KEY, |_| Op::Remove);
         }),
-        ("expire to zero", |rig| assert!(rig.cache.expire(&KEY, 0 * S))),
+        ("expire to zero", |rig| {
+            assert!(rig.cache.expire(&KEY, 0 * S))
+        }),
         ("nothing", |_| ()),
     ];
     for_each(removals, |(_, remove)| {
-        with_cache(Config::all(), |b| b, |rig| {
-            rig.cache.insert_with_ttl(KEY, rig.value(1), S);
-            remove(rig);
-            rig.cache.insert(KEY, rig.value(2));
-            for _ in 0..3 {
-                rig.clock.advance(2 * S);
-                rig.cache.reap(S);
-                assert_eq!(rig.cache.ttl(&KEY), Some(Lifetime::Never));
-                assert_eq!(tag(rig.cache.get(&KEY)), Some(2));
-            }
-        });
+        with_cache(
+            Config::all(),
+            |b| b,
+            |rig| {
+                rig.cache.insert_with_ttl(KEY, rig.value(1), S);
+                remove(rig);
+                rig.cache.insert(KEY, rig.value(2));
+                for _ in 0..3 {
+                    rig.clock.advance(2 * S);
+                    rig.cache.reap(S);
+                    assert_eq!(rig.cache.ttl(&KEY), Some(Lifetime::Never));
+                    assert_eq!(tag(rig.cache.get(&KEY)), Some(2));
+                }
+            },
+        );
     });
 }
 
@@ -263,24 +343,28 @@ fn an_extended_entry_is_not_reported_at_its_old_deadline_and_once_at_its_new_one
     ];
     for_each(extensions, |(_, values, extend)| {
         let configs = Config::all().filter(|config| config.listener);
-        with_cache(configs, |b| b.time_to_live(10 * S), |rig| {
-            rig.cache.insert(KEY, rig.value(KEY));
-            rig.clock.set_ns(5_000_000_000);
-            extend(rig);
-            for moment in [TEN - 1, TEN, TEN + 1, 14_999_999_999] {
-                rig.clock.set_ns(moment);
-                for _ in 0..20 {
-                    rig.cache.reap(S);
+        with_cache(
+            configs,
+            |b| b.time_to_live(10 * S),
+            |rig| {
+                rig.cache.insert(KEY, rig.value(KEY));
+                rig.clock.set_ns(5_000_000_000);
+                extend(rig);
+                for moment in [TEN - 1, TEN, TEN + 1, 14_999_999_999] {
+                    rig.clock.set_ns(moment);
+                    for _ in 0..20 {
+                        rig.cache.reap(S);
+                    }
+                    assert_eq!(rig.events.count(RemovalCause::Expired), 0, "at {moment}");
+                    assert_eq!(rig.cache.entry_count(), 1);
                 }
-                assert_eq!(rig.events.count(RemovalCause::Expired), 0, "at {moment}");
-                assert_eq!(rig.cache.entry_count(), 1);
-            }
-            rig.clock.set_ns(15_000_000_000);
-            rig.reap_until("it is gone", |rig| rig.cache.entry_count() == 0);
-            let told = rig.events.all();
-            assert_eq!(told.len(), values);
-            assert_eq!(told[values - 1], (KEY, values - 1, RemovalCause::Expired));
-        });
+                rig.clock.set_ns(15_000_000_000);
+                rig.reap_until("it is gone", |rig| rig.cache.entry_count() == 0);
+                let told = rig.events.all();
+                assert_eq!(told.len(), values);
+                assert_eq!(told[values - 1], (KEY, values - 1, RemovalCause::Expired));
+            },
+        );
     });
 }
 
@@ -303,17 +387,24 @@ fn a_lifetime_beyond_the_clock_is_never_and_not_the_one_before() {
         },
         |rig, _| assert!(rig.cache.persist(&KEY)),
     ];
-    for (life, write) in endless.iter().flat_map(|life| writes.map(|write| (*life, write))) {
-        with_cache(two_configs(), |b| b, |rig| {
-            rig.cache.insert_with_ttl(KEY, rig.value(KEY), S);
-            write(rig, life);
-            assert_eq!(rig.cache.ttl(&KEY), Some(Lifetime::Never), "{life:?}");
-            for step in [2 * S, Duration::from_secs(1 << 33), Duration::MAX] {
-                rig.clock.advance(step);
-                rig.cache.reap(S);
-                assert_eq!(tag(rig.cache.get(&KEY)), Some(KEY), "{life:?}");
-            }
-        });
+    for (life, write) in endless
+        .iter()
+        .flat_map(|life| writes.map(|write| (*life, write)))
+    {
+        with_cache(
+            two_configs(),
+            |b| b,
+            |rig| {
+                rig.cache.insert_with_ttl(KEY, rig.value(KEY), S);
+                write(rig, life);
+                assert_eq!(rig.cache.ttl(&KEY), Some(Lifetime::Never), "{life:?}");
+                for step in [2 * S, Duration::from_secs(1 << 33), Duration::MAX] {
+                    rig.clock.advance(step);
+                    rig.cache.reap(S);
+                    assert_eq!(tag(rig.cache.get(&KEY)), Some(KEY), "{life:?}");
+                }
+            },
+        );
     }
 }
 
@@ -350,60 +441,71 @@ fn no_length_of_life_wraps_wherever_the_clock_stands() {
     for_each(
         begins.into_iter().flat_map(|b| lives.map(|l| (b, l))),
         |(begin, life)| {
-            with_cache(two_configs(), |b| b, |rig| {
-                let late = |ns: u64| {
-                    rig.clock.set_ns(ns);
-                    rig.cache.reap(S);
-                    tag(rig.cache.peek(&KEY))
-                };
-                rig.clock.set_ns(begin);
-                rig.cache.insert_with_ttl(KEY, rig.value(KEY), 0 * S);
-                assert!(!rig.cache.contains_key(&KEY));
-                rig.cache.insert_with_ttl(KEY, rig.value(KEY), life);
-                let length = u64::try_from(life.as_nanos()).unwrap_or(u64::MAX);
-                match begin.checked_add(length).filter(|&end| end < u64::MAX) {
-                    Some(end) => {
-                        assert_eq!(rig.cache.ttl(&KEY), Some(Lifetime::For(life)));
-                        assert_eq!(late(begin), Some(KEY));
-                        assert_eq!(late(end - 1), Some(KEY));
-                        assert_eq!(rig.cache.ttl(&KEY), Some(Lifetime::For(NS)));
-                        rig.clock.set_ns(end);
+            with_cache(
+                two_configs(),
+                |b| b,
+                |rig| {
+                    let late = |ns: u64| {
+                        rig.clock.set_ns(ns);
                         rig.cache.reap(S);
-                        assert_eq!(rig.cache.entry_count(), 0, "reclaimed on time");
-                        assert_eq!(late(u64::MAX), None);
+                        tag(rig.cache.peek(&KEY))
+                    };
+                    rig.clock.set_ns(begin);
+                    rig.cache.insert_with_ttl(KEY, rig.value(KEY), 0 * S);
+                    assert!(!rig.cache.contains_key(&KEY));
+                    rig.cache.insert_with_ttl(KEY, rig.value(KEY), life);
+                    let length = u64::try_from(life.as_nanos()).unwrap_or(u64::MAX);
+                    match begin.checked_add(length).filter(|&end| end < u64::MAX) {
+                        Some(end) => {
+                            assert_eq!(rig.cache.ttl(&KEY), Some(Lifetime::For(life)));
+                            assert_eq!(late(begin), Some(KEY));
+                            assert_eq!(late(end - 1), Some(KEY));
+                            assert_eq!(rig.cache.ttl(&KEY), Some(Lifetime::For(NS)));
+                            rig.clock.set_ns(end);
+                            rig.cache.reap(S);
+                            assert_eq!(rig.cache.entry_count(), 0, "reclaimed on time");
+                            assert_eq!(late(u64::MAX), None);
+                        }
+                        None => {
+                            assert_eq!(late(u64::MAX), Some(KEY), "beyond the clock is never");
+                            assert_eq!(rig.cache.ttl(&KEY), Some(Lifetime::Never));
+                        }
                     }
-                    None => {
-                        assert_eq!(late(u64::MAX), Some(KEY), "beyond the clock is never");
-                        assert_eq!(rig.cache.ttl(&KEY), Some(Lifetime::Never));
-                    }
-                }
-            });
+                },
+            );
         },
     );
 }
 
 #[test]
 fn ttl_tells_what_is_left_and_none_of_what_is_not_there() {
-    with_cache(two_configs(), |b| b, |rig| {
-        let ttl = |key: u64| rig.cache.ttl(&key);
-        assert_eq!(ttl(1), None);
-        rig.cache.insert_with_ttl(1, rig.value(1), S);
-        rig.cache.insert(2, rig.value(2));
-        rig.cache.insert_with_ttl(3, rig.value(3), S);
-        assert!(rig.cache.invalidate(&3));
-        assert_eq!((ttl(1), ttl(2), ttl(3)), (Some(S.into()), Some(Lifetime::Never), None));
-        rig.clock.advance(S - NS);
-        assert_eq!(ttl(1), Some(NS.into()));
-        rig.clock.advance(NS);
-        assert_eq!((ttl(1), ttl(2)), (None, Some(Lifetime::Never)));
-        rig.clock.advance(Duration::MAX);
-        assert_eq!((ttl(1), ttl(2)), (None, Some(Lifetime::Never)));
-        // A clock that steps back behind the beginning of an entry makes its life longer.
-        rig.clock.set_ns(TEN);
-        rig.cache.insert_with_ttl(4, rig.value(4), S);
-        rig.clock.set_ns(0);
-        assert_eq!(ttl(4), Some(Lifetime::For(11 * S)));
-    });
+    with_cache(
+        two_configs(),
+        |b| b,
+        |rig| {
+            let ttl = |key: u64| rig.cache.ttl(&key);
+            assert_eq!(ttl(1), None);
+            rig.cache.insert_with_ttl(1, rig.value(1), S);
+            rig.cache.insert(2, rig.value(2));
+            rig.cache.insert_with_ttl(3, rig.value(3), S);
+            assert!(rig.cache.invalidate(&3));
+            assert_eq!(
+                (ttl(1), ttl(2), ttl(3)),
+                (Some(S.into()), Some(Lifetime::Never), None)
+            );
+            rig.clock.advance(S - NS);
+            assert_eq!(ttl(1), Some(NS.into()));
+            rig.clock.advance(NS);
+            assert_eq!((ttl(1), ttl(2)), (None, Some(Lifetime::Never)));
+            rig.clock.advance(Duration::MAX);
+            assert_eq!((ttl(1), ttl(2)), (None, Some(Lifetime::Never)));
+            // A clock that steps back behind the beginning of an entry makes its life longer.
+            rig.clock.set_ns(TEN);
+            rig.cache.insert_with_ttl(4, rig.value(4), S);
+            rig.clock.set_ns(0);
+            assert_eq!(ttl(4), Some(Lifetime::For(11 * S)));
+        },
+    );
 }
 
 #[test]
@@ -424,7 +526,11 @@ fn a_persisted_entry_stays_whatever_comes_before_and_after() {
         }),
         ("persist", |rig| assert!(rig.cache.persist(&KEY))),
     ];
-    let pairs = || origins().into_iter().flat_map(|o| afterwards.map(|a| (o, a)));
+    let pairs = || {
+        origins()
+            .into_iter()
+            .flat_map(|o| afterwards.map(|a| (o, a)))
+    };
     for_each(pairs(), |(origin, (_, then))| {
         with_cache(two_configs(), origin.settings, |rig| {
             let deadline = (origin.store)(rig);
@@ -445,44 +551,48 @@ fn persist_expire_touch_and_sweep_in_every_order_are_never_early_and_leak_nothin
     // 0 persist, 1 expire sooner, 2 expire later, 3 touch (4 s), 4 sweep; all orders of five.
     for order in 0..5u32.pow(5) {
         let order: Vec<u32> = (0..5).map(|place| order / 5u32.pow(place) % 5).collect();
-        with_cache(two_configs(), |b| b.time_to_live(4 * S), |rig| {
-            rig.cache.insert(KEY, rig.value(KEY));
-            let (mut deadline, mut own) = (Some(4 * S), Some(4 * S));
-            for (i, step) in order.iter().enumerate() {
-                rig.clock.advance(S / 2);
-                let now = (i as u32 + 1) * (S / 2);
-                let length = match step {
-                    0 => None,
-                    1 => Some(3 * S),
-                    2 => Some(20 * S),
-                    3 => own,
-                    _ => {
-                        rig.cache.reap(S);
-                        assert_eq!(rig.cache.entry_count(), 1);
-                        continue;
-                    }
+        with_cache(
+            two_configs(),
+            |b| b.time_to_live(4 * S),
+            |rig| {
+                rig.cache.insert(KEY, rig.value(KEY));
+                let (mut deadline, mut own) = (Some(4 * S), Some(4 * S));
+                for (i, step) in order.iter().enumerate() {
+                    rig.clock.advance(S / 2);
+                    let now = (i as u32 + 1) * (S / 2);
+                    let length = match step {
+                        0 => None,
+                        1 => Some(3 * S),
+                        2 => Some(20 * S),
+                        3 => own,
+                        _ => {
+                            rig.cache.reap(S);
+                            assert_eq!(rig.cache.entry_count(), 1);
+                            continue;
+                        }
+                    };
+                    own = length;
+                    deadline = length.map(|length| now + length);
+                    assert!(match step {
+                        0 => rig.cache.persist(&KEY),
+                        1 | 2 => rig.cache.expire(&KEY, length.unwrap()),
+                        _ => rig.cache.touch(&KEY),
+                    });
+                }
+                let Some(deadline) = deadline else {
+                    rig.clock.advance(1_000 * S);
+                    rig.cache.reap(S);
+                    assert!(rig.cache.contains_key(&KEY), "{order:?}");
+                    return;
                 };
-                own = length;
-                deadline = length.map(|length| now + length);
-                assert!(match step {
-                    0 => rig.cache.persist(&KEY),
-                    1 | 2 => rig.cache.expire(&KEY, length.unwrap()),
-                    _ => rig.cache.touch(&KEY),
-                });
-            }
-            let Some(deadline) = deadline else {
-                rig.clock.advance(1_000 * S);
+                rig.clock.set_ns(deadline.as_nanos() as u64 - 1);
                 rig.cache.reap(S);
-                assert!(rig.cache.contains_key(&KEY), "{order:?}");
-                return;
-            };
-            rig.clock.set_ns(deadline.as_nanos() as u64 - 1);
-            rig.cache.reap(S);
-            assert_eq!(rig.cache.live_count(), 1, "{order:?} was early");
-            rig.clock.advance(NS);
-            rig.cache.reap(S);
-            assert_eq!(rig.cache.entry_count(), 0, "{order:?} leaks");
-        });
+                assert_eq!(rig.cache.live_count(), 1, "{order:?} was early");
+                rig.clock.advance(NS);
+                rig.cache.reap(S);
+                assert_eq!(rig.cache.entry_count(), 0, "{order:?} leaks");
+            },
+        );
     }
 }
 
@@ -518,22 +628,26 @@ fn the_system_clock_is_as_strict_as_one_moved_by_hand() {
 fn a_use_renews_a_time_to_idle_and_a_mere_look_does_not() {
     let idle = 16 * S;
     for_each(reads(), |sight| {
-        with_cache(two_configs(), |b| b.time_to_idle(idle), |rig| {
-            rig.cache.insert(KEY, rig.value(KEY));
-            rig.clock.advance(15 * S);
-            assert!((sight.sees)(&rig.cache, KEY, &rig.ledger));
-            rig.clock.advance(S);
-            let renewed = sight.effect == Effect::Use;
-            assert_eq!(rig.cache.contains_key(&KEY), renewed);
-            // A sweep that comes by at the old deadline leaves the renewed one alone.
-            rig.cache.reap(S);
-            assert_eq!(rig.cache.entry_count(), u64::from(renewed));
-            rig.clock.advance(14 * S - NS);
-            assert_eq!(rig.cache.contains_key(&KEY), renewed);
-            // 16 s after the use it is over, whatever was skipped.
-            rig.clock.advance(S + NS);
-            assert!(!rig.cache.contains_key(&KEY));
-        });
+        with_cache(
+            two_configs(),
+            |b| b.time_to_idle(idle),
+            |rig| {
+                rig.cache.insert(KEY, rig.value(KEY));
+                rig.clock.advance(15 * S);
+                assert!((sight.sees)(&rig.cache, KEY, &rig.ledger));
+                rig.clock.advance(S);
+                let renewed = sight.effect == Effect::Use;
+                assert_eq!(rig.cache.contains_key(&KEY), renewed);
+                // A sweep that comes by at the old deadline leaves the renewed one alone.
+                rig.cache.reap(S);
+                assert_eq!(rig.cache.entry_count(), u64::from(renewed));
+                rig.clock.advance(14 * S - NS);
+                assert_eq!(rig.cache.contains_key(&KEY), renewed);
+                // 16 s after the use it is over, whatever was skipped.
+                rig.clock.advance(S + NS);
+                assert!(!rig.cache.contains_key(&KEY));
+            },
+        );
     });
 }
 
@@ -550,7 +664,9 @@ fn an_idle_entry_is_never_missed_and_then_found_without_a_write() {
     // Gaps between reads around the idle time, from a fixed sequence.
     let mut random = 1u64;
     let mut gap = || {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         Duration::from_millis(3_900 + (random >> 33) % 1_300)
     };
     let (mut hits, mut misses) = (0, 0);

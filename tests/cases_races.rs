@@ -115,46 +115,78 @@ fn extensions() -> Vec<Extension> {
     };
     vec![
         extension("expire", |b| b, |rig| rig.cache.expire(&KEY, 100 * S)),
-        extension("expire, with idle", |b| b.time_to_idle(500 * S), |rig| {
-            rig.cache.expire(&KEY, 100 * S)
-        }),
+        extension(
+            "expire, with idle",
+            |b| b.time_to_idle(500 * S),
+            |rig| rig.cache.expire(&KEY, 100 * S),
+        ),
         extension("persist", |b| b, |rig| rig.cache.persist(&KEY)),
         extension("touch", |b| b, |rig| rig.cache.touch(&KEY)),
-        extension("touch, with idle", |b| b.time_to_idle(500 * S), |rig| {
-            rig.cache.touch(&KEY)
-        }),
-        extension("idle get", |b| b.time_to_idle(10 * S), |rig| {
-            rig.cache.get(&KEY).is_some()
-        }),
-        extension("idle pin", |b| b.time_to_idle(10 * S), |rig| {
-            rig.cache.pin().get(&KEY).is_some()
-        }),
-        extension("compute: put", |b| b, |rig| {
-            rig.cache.compute(KEY, |old| match old {
-                Some(_) => Op::Put(rig.value(2)),
-                None => Op::Keep,
-            }) == Computed::Replaced
-        }),
-        extension("compare_and_swap", |b| b, |rig| {
-            let expected = rig.value(1);
-            rig.cache.compare_and_swap(KEY, &expected, rig.value(2)).is_ok()
-        }),
-        extension("compute: put, with idle", |b| b.time_to_idle(10 * S), |rig| {
-            rig.cache.compute(KEY, |old| match old {
-                Some(_) => Op::Put(rig.value(2)),
-                None => Op::Keep,
-            }) == Computed::Replaced
-        }),
-        extension("compute: put with ttl", |b| b, |rig| {
-            rig.cache.compute(KEY, |old| match old {
-                Some(_) => Op::PutWithTtl(rig.value(2), Lifetime::For(100 * S)),
-                None => Op::Keep,
-            }) == Computed::Replaced
-        }),
-        extension("compare_and_swap, with idle", |b| b.time_to_idle(10 * S), |rig| {
-            let expected = rig.value(1);
-            rig.cache.compare_and_swap(KEY, &expected, rig.value(2)).is_ok()
-        }),
+        extension(
+            "touch, with idle",
+            |b| b.time_to_idle(500 * S),
+            |rig| rig.cache.touch(&KEY),
+        ),
+        extension(
+            "idle get",
+            |b| b.time_to_idle(10 * S),
+            |rig| rig.cache.get(&KEY).is_some(),
+        ),
+        extension(
+            "idle pin",
+            |b| b.time_to_idle(10 * S),
+            |rig| rig.cache.pin().get(&KEY).is_some(),
+        ),
+        extension(
+            "compute: put",
+            |b| b,
+            |rig| {
+                rig.cache.compute(KEY, |old| match old {
+                    Some(_) => Op::Put(rig.value(2)),
+                    None => Op::Keep,
+                }) == Computed::Replaced
+            },
+        ),
+        extension(
+            "compare_and_swap",
+            |b| b,
+            |rig| {
+                let expected = rig.value(1);
+                rig.cache
+                    .compare_and_swap(KEY, &expected, rig.value(2))
+                    .is_ok()
+            },
+        ),
+        extension(
+            "compute: put, with idle",
+            |b| b.time_to_idle(10 * S),
+            |rig| {
+                rig.cache.compute(KEY, |old| match old {
+                    Some(_) => Op::Put(rig.value(2)),
+                    None => Op::Keep,
+                }) == Computed::Replaced
+            },
+        ),
+        extension(
+            "compute: put with ttl",
+            |b| b,
+            |rig| {
+                rig.cache.compute(KEY, |old| match old {
+                    Some(_) => Op::PutWithTtl(rig.value(2), Lifetime::For(100 * S)),
+                    None => Op::Keep,
+                }) == Computed::Replaced
+            },
+        ),
+        extension(
+            "compare_and_swap, with idle",
+            |b| b.time_to_idle(10 * S),
+            |rig| {
+                let expected = rig.value(1);
+                rig.cache
+                    .compare_and_swap(KEY, &expected, rig.value(2))
+                    .is_ok()
+            },
+        ),
     ]
 }
 
@@ -277,7 +309,10 @@ fn an_idle_renewal_that_overlaps_a_shorter_deadline_does_not_outlast_it() {
             gate.open();
             assert!(thread.join().unwrap().is_some());
             rig.clock.set(7 * S);
-            assert!(!rig.cache.contains_key(&KEY), "outlasts it, reading {reading}");
+            assert!(
+                !rig.cache.contains_key(&KEY),
+                "outlasts it, reading {reading}"
+            );
             rig.cache.reap(S);
             assert_eq!(rig.cache.entry_count(), 0);
             rig.finish();
@@ -303,9 +338,7 @@ fn a_reaper_that_stalls_between_is_due_and_remove_takes_nothing_fresh() {
         ("expire", false, |rig| rig.cache.expire(&KEY, 50 * S)),
         ("touch", false, |rig| rig.cache.touch(&KEY)),
         ("persist", false, |rig| rig.cache.persist(&KEY)),
-        ("remove", false, |rig| {
-            rig.cache.remove(&KEY).is_none()
-        }),
+        ("remove", false, |rig| rig.cache.remove(&KEY).is_none()),
     ];
     for_each(writes, |(name, stores, write)| {
         let mut fresh = 0;
@@ -359,9 +392,7 @@ fn a_reaper_that_stalls_between_is_due_and_remove_takes_nothing_fresh() {
 fn a_lazy_reader_that_cannot_get_the_lock_leaves_the_entry_to_one_drop_and_one_report() {
     for listener in [false, true] {
         for sight in reads() {
-            if sight.name.contains("iter")
-                || ["live_count", "retain: true"].contains(&sight.name)
-            {
+            if sight.name.contains("iter") || ["live_count", "retain: true"].contains(&sight.name) {
                 // They wait for the lock.
                 continue;
             }
@@ -448,7 +479,10 @@ fn a_hit_needs_no_lock() {
         assert!(reader.contains_key(&key));
         assert_eq!(reader.get_many([&key, &absent]), [Some(2), None]);
         assert!(reader.ttl(&key).is_some());
-        assert_eq!(reader.compute(key.clone(), |_| Op::Keep), Computed::Unchanged);
+        assert_eq!(
+            reader.compute(key.clone(), |_| Op::Keep),
+            Computed::Unchanged
+        );
         assert!(!reader.insert_if_absent(key.clone(), 9));
         assert_eq!(reader.compare_and_swap(key.clone(), &8, 9), Err(9));
         assert!(!reader.remove_if(&key, |_| false));
@@ -483,7 +517,11 @@ fn a_decision_that_was_overtaken_is_made_again() {
         }),
     ];
     let decisions: [&str; 5] = ["put", "put with ttl", "remove", "remove_if", "retain"];
-    let pairs = || overtakings.into_iter().flat_map(|o| decisions.map(|d| (o, d)));
+    let pairs = || {
+        overtakings
+            .into_iter()
+            .flat_map(|o| decisions.map(|d| (o, d)))
+    };
     for_each(pairs(), |((_, expected, overtake), decision)| {
         let rig = Rig::new(|b| b, true);
         rig.cache.insert_with_ttl(KEY, rig.value(1), 10 * S);

@@ -70,7 +70,7 @@ where
         let hash = self.address(entry.key()).hash;
         match shard.lookup(&self.rules, hash, guard, |k| k == entry.key()) {
             Look::Live(slot, _) => Some(slot),
-            Look::Expired(_) | Look::Absent => None,
+            Look::Expired(..) | Look::Absent => None,
         }
     }
 

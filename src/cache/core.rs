@@ -4,9 +4,11 @@ use std::any::TypeId;
 use std::cell::RefCell;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::time::Instant;
 
 use crate::RemovalCause;
 use crate::counter::{Counter, as_counter};
+use crate::entry::word::Found;
 use crate::lane;
 use crate::limits::{LISTENER_DEPTH, MANUAL_HELP};
 use crate::order::touch_mark;
@@ -167,7 +169,13 @@ where
 
     /// A read met an expired entry: unlink it if that costs no wait and nobody has to be told.
     #[cold]
-    pub(crate) fn clear_corpse(&self, shard: usize, slot: SlotRef<'_>, guard: &Guard) {
+    pub(crate) fn clear_corpse(
+        &self,
+        shard: usize,
+        slot: SlotRef<'_>,
+        deadline: Option<u64>,
+        guard: &Guard,
+    ) {
         if self.rules.listener.is_some() {
             return;
         }
@@ -176,8 +184,8 @@ where
             return;
         };
         if let Some(place) = hold.find_slot(slot.id()) {
-            let found = hold.settle(&place);
-            debug_assert!(!matches!(found, crate::entry::word::Found::Live(_)));
+            // The lookup made it DEAD, or found it so.
+            let found = deadline.map_or(Found::Dead, Found::Expired);
             hold.unlink_expired(place, found, Path::Read);
         }
         self.finish(shard, hold.release());
@@ -189,12 +197,12 @@ where
         if let Some(reads) = &self.reads {
             match look {
                 Look::Live(..) => reads.hit(),
-                Look::Expired(_) => reads.miss(true),
+                Look::Expired(..) => reads.miss(true),
                 Look::Absent => reads.miss(false),
             }
         }
-        if let Look::Expired(slot) = look {
-            self.clear_corpse(shard, slot, guard);
+        if let Look::Expired(slot, deadline) = look {
+            self.clear_corpse(shard, slot, deadline, guard);
         }
     }
 
@@ -431,7 +439,10 @@ where
         let released = without_fork(|| {
             let guard = pin();
             let mut hold = self.hold(shard, &guard);
+            let begin = Instant::now();
             hold.sample(slots, &mut report);
+            let held = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.counts.longest_hold.fetch_max(held, Ordering::Relaxed);
             hold.release()
         });
         self.finish(shard, released);

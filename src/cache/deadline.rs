@@ -43,7 +43,7 @@ where
                     .filter(|&left| left > 0)?;
                 Some(Lifetime::For(Duration::from_nanos(left)))
             }
-            Look::Expired(_) | Look::Absent => None,
+            Look::Expired(..) | Look::Absent => None,
         }
     }
 

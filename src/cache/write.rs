@@ -73,6 +73,8 @@ where
             return Ok(());
         };
         let guard = pin();
+        // The line that the lookup will wait for, while the lock is being taken.
+        core.shards[shard].prefetch_index(hash, &guard);
         let mut hold = core.hold(shard, &guard);
         let found = hold.find(hash, |k| *k == key);
         let arrival = Arrival {

@@ -422,8 +422,7 @@ impl Index {
             Segment::new(segment.shift(), depth + 1),
             Segment::new(segment.shift(), depth + 1),
         ];
-        for id in ids(segment) {
-            let hash = hash_of(id);
+        for (hash, id) in hashed(segment, hash_of) {
             let half = halves[(hash >> (31 - depth) & 1) as usize];
             // SAFETY: the halves are ours until they are published.
             unsafe { place_in(half, hash, id) };
@@ -495,9 +494,9 @@ impl Index {
         hash_of: &impl Fn(u32) -> u32,
     ) {
         for &segment in old {
-            for id in ids(segment) {
+            for (hash, id) in hashed(segment, hash_of) {
                 // SAFETY: `new` is ours until it is published.
-                unsafe { place_in(new, hash_of(id), id) };
+                unsafe { place_in(new, hash, id) };
             }
         }
         // SAFETY: as above.
@@ -675,6 +674,17 @@ fn ids(segment: Segment) -> impl Iterator<Item = u32> {
         let bucket = unsafe { segment.bucket(i) };
         bucket.look().occupied().map(|cell| bucket.id(cell))
     })
+}
+
+/// The hashes and ids in a segment, for the lock's holder. Collected first: the hashes lie far
+/// apart, and a loop that does nothing else overlaps their cache misses.
+fn hashed(segment: Segment, hash_of: &impl Fn(u32) -> u32) -> Vec<(u32, u32)> {
+    let mut hashed = Vec::with_capacity(room(segment.shift()) as usize);
+    hashed.extend(ids(segment).map(|id| (0, id)));
+    for (hash, id) in &mut hashed {
+        *hash = hash_of(*id);
+    }
+    hashed
 }
 
 /// Puts an id into the first bucket on its way that has an empty cell.

@@ -8,9 +8,6 @@ const POLITE: f64 = 0.25;
 /// Cycles in a row that ran out of budget before the duty doubles.
 const PATIENCE: u32 = 2;
 
-/// While values wait for their grace period, somebody comes by at least this often.
-const LIMBO_POLL: Duration = Duration::from_millis(5);
-
 /// What the last cycle was like.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cycle {
@@ -18,8 +15,6 @@ pub(crate) struct Cycle {
     pub(crate) spent: Duration,
     /// It unlinked something and had to stop before it was done.
     pub(crate) exhausted: bool,
-    /// Values wait in limbo.
-    pub(crate) waiting: bool,
 }
 
 /// The pacing of one cache's cycles: no clock, no thread.
@@ -56,8 +51,6 @@ impl Pace {
         let fair = cycle.spent.mul_f64((1.0 - duty) / duty);
         if cycle.exhausted {
             fair
-        } else if cycle.waiting {
-            fair.max(LIMBO_POLL.min(self.interval))
         } else {
             fair.max(self.interval)
         }
@@ -70,27 +63,26 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn cycle(exhausted: bool, waiting: bool) -> Cycle {
+    fn cycle(exhausted: bool) -> Cycle {
         Cycle {
             spent: MS,
             exhausted,
-            waiting,
         }
     }
 
     #[test]
     fn a_backlog_is_met_politely_first_then_at_full_duty() {
         let mut pace = Pace::new(100 * MS, 1.0);
-        assert_eq!(pace.rest(cycle(true, true)), 3 * MS);
+        assert_eq!(pace.rest(cycle(true)), 3 * MS);
         let mut last = 3 * MS;
         for _ in 0..10 {
-            let rest = pace.rest(cycle(true, true));
+            let rest = pace.rest(cycle(true));
             assert!(rest <= last);
             last = rest;
         }
         assert_eq!(last, Duration::ZERO);
-        assert_eq!(pace.rest(cycle(false, false)), 100 * MS);
-        assert_eq!(pace.rest(cycle(true, false)), 3 * MS);
+        assert_eq!(pace.rest(cycle(false)), 100 * MS);
+        assert_eq!(pace.rest(cycle(true)), 3 * MS);
     }
 
     #[test]
@@ -98,23 +90,10 @@ mod tests {
         for max_duty in [0.01, 0.1, 0.5, 1.0] {
             let mut pace = Pace::new(Duration::from_secs(10), max_duty);
             for _ in 0..50 {
-                let rest = pace.rest(cycle(true, true));
+                let rest = pace.rest(cycle(true));
                 let share = MS.as_secs_f64() / (MS + rest).as_secs_f64();
                 assert!(share <= max_duty * 1.000_001, "{share} of {max_duty}");
             }
         }
-    }
-
-    #[test]
-    fn waiting_values_are_looked_after_within_milliseconds() {
-        let mut pace = Pace::new(100 * MS, 1.0);
-        assert_eq!(pace.rest(cycle(false, true)), LIMBO_POLL);
-        let mut quick = Pace::new(2 * MS, 1.0);
-        let brief = Cycle {
-            spent: MS / 10,
-            exhausted: false,
-            waiting: true,
-        };
-        assert_eq!(quick.rest(brief), 2 * MS);
     }
 }

@@ -29,6 +29,9 @@ use crate::sync::{
 /// Idle cycles at its interval before a worker sleeps until something is due.
 const IDLE_CYCLES: u32 = 5;
 
+/// While values wait for their grace period, somebody comes by at least this often.
+const LIMBO_POLL: Duration = Duration::from_millis(5);
+
 /// Tries to get grace periods over within one cycle.
 const FLUSHES: usize = 4;
 
@@ -345,7 +348,9 @@ struct Plan {
     target: usize,
     pace: Pace,
     next_shard: usize,
+    /// When to sweep next, and when to look after limbo, which may be sooner.
     next_cycle: Instant,
+    next_look: Instant,
     /// Cycles in a row with nothing to do.
     idle: u32,
     /// Something left since memory was last trimmed.
@@ -364,6 +369,7 @@ impl Plan {
             pace: Pace::new(settings.interval, settings.max_duty),
             next_shard: 0,
             next_cycle: Instant::now(),
+            next_look: Instant::now(),
             idle: 0,
             untrimmed: false,
             dozing: false,
@@ -384,15 +390,22 @@ impl Plan {
         dropper: &Signal,
     ) -> Option<Instant> {
         let now = Instant::now();
-        if self.next_cycle > now && !self.dozing {
-            return Some(self.next_cycle);
+        if self.next_look > now && !self.dozing {
+            return Some(self.next_look);
         }
         if self.dozing {
             worker.bell.rise();
             self.dozing = false;
         }
         let mine = |shard: usize| shard % worker.of == worker.number;
-        let report = self.cycle(target, &mine);
+        let mut busy = false;
+        if self.next_cycle <= now {
+            let report = self.cycle(target, &mine);
+            busy = report.inspected > 0;
+            let exhausted = !report.finished && report.expired > report.refiled;
+            let spent = now.elapsed();
+            self.next_cycle = Instant::now() + self.pace.rest(Cycle { spent, exhausted });
+        }
         let waiting = (0..target.shards()).any(|shard| mine(shard) && target.waiting(shard) > 0);
         if waiting {
             self.untrimmed = true;
@@ -404,22 +417,19 @@ impl Plan {
             }
             dropper.raise();
         }
-        let spent = now.elapsed();
-        add(&target.counts().time, nanos(spent));
-        let exhausted = !report.finished && report.expired > 0;
-        let rest = self.pace.rest(Cycle {
-            spent,
-            exhausted,
-            waiting,
-        });
-        self.idle = if report.inspected > 0 || waiting {
-            0
-        } else {
-            self.idle + 1
-        };
-        self.next_cycle = Instant::now() + rest;
+        add(&target.counts().time, nanos(now.elapsed()));
+        if busy || waiting {
+            self.idle = 0;
+        } else if self.next_cycle > now {
+            self.idle += 1;
+        }
+        self.next_look = self.next_cycle;
+        if waiting {
+            let poll = LIMBO_POLL.min(target.settings().interval);
+            self.next_look = self.next_look.min(Instant::now() + poll);
+        }
         if self.idle < IDLE_CYCLES {
-            return Some(self.next_cycle);
+            return Some(self.next_look);
         }
         if self.untrimmed {
             self.untrimmed = false;

@@ -67,8 +67,9 @@ struct State {
 pub(crate) enum Look<'g> {
     /// Alive, with this word.
     Live(SlotRef<'g>, u64),
-    /// An entry of the key is still linked, but it is over.
-    Expired(SlotRef<'g>),
+    /// An entry of the key is still linked, but it is over; with its deadline if this lookup is
+    /// the one that ended it.
+    Expired(SlotRef<'g>, Option<u64>),
     /// Nothing.
     Absent,
 }
@@ -168,15 +169,20 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
     ) -> Look<'g> {
         let mut slot = first;
         loop {
-            if let Found::Live(word) = self.slab.entry(slot).word.settle(|w| rules.time.is_due(w)) {
-                return Look::Live(slot, word);
-            }
+            let word = &self.slab.entry(slot).word;
+            let deadline = match word.settle(|w| rules.time.is_due(w)) {
+                Found::Live(word) => return Look::Live(slot, word),
+                Found::Expired(deadline) => Some(deadline),
+                Found::Dead => None,
+            };
             let again = self
                 .index
                 .find(hash, guard, |slot| is_key(self.slab.entry(slot).key()));
             match again {
                 None => return Look::Absent,
-                Some(place) if place.slot.id() == slot.id() => return Look::Expired(slot),
+                Some(place) if place.slot.id() == slot.id() => {
+                    return Look::Expired(slot, deadline);
+                }
                 Some(place) => slot = place.slot,
             }
         }

@@ -101,7 +101,10 @@ impl Rig {
         let begin = Instant::now();
         while !condition(self) {
             self.cache.reap(S);
-            assert!(begin.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+            assert!(
+                begin.elapsed() < PATIENCE,
+                "not within {PATIENCE:?}: {what}"
+            );
         }
     }
 
@@ -127,7 +130,11 @@ impl Rig {
         assert!(stats.entries <= config.bound.unwrap_or(u64::MAX));
         assert_eq!(stats.panics, 0);
         drop(cache);
-        assert_eq!(events.all().len() as u64, told, "an event for a cache that ended");
+        assert_eq!(
+            events.all().len() as u64,
+            told,
+            "an event for a cache that ended"
+        );
         events.assert_each_once();
         ledger.assert_all_dropped_once();
     }

@@ -105,7 +105,9 @@ pub(crate) fn sights() -> Vec<Sight> {
             });
             found
         }),
-        sight("drain", Change, |c, k, _| c.drain().any(|(key, _)| key == k)),
+        sight("drain", Change, |c, k, _| {
+            c.drain().any(|(key, _)| key == k)
+        }),
         sight("expire", Change, |c, k, _| c.expire(&k, 1_000 * S)),
         sight("expire: zero", Change, |c, k, _| c.expire(&k, 0 * S)),
         sight("persist", Change, |c, k, _| c.persist(&k)),
