@@ -48,7 +48,7 @@ pub struct Stats {
     pub budget_exhausted: u64,
     /// Cycles that took over 10 % more than their budget; slow drops of user values among them.
     pub budget_overruns: u64,
-    /// Lane slots that the reaper looked at.
+    /// Lane slots that the reaper looked at (slots drawn, with sampling).
     pub slots_scanned: u64,
     /// Entries that the reaper looked at.
     pub entries_inspected: u64,

@@ -434,13 +434,13 @@ where
         })
     }
 
-    fn sample(&self, shard: usize, slots: &[u32]) -> SampleReport {
+    fn sample(&self, shard: usize, slots: &[u32], most: u64) -> SampleReport {
         let mut report = SampleReport::default();
         let released = without_fork(|| {
             let guard = pin();
             let mut hold = self.hold(shard, &guard);
             let begin = Instant::now();
-            hold.sample(slots, &mut report);
+            hold.sample(slots, most, &mut report);
             let held = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
             self.counts.longest_hold.fetch_max(held, Ordering::Relaxed);
             hold.release()

@@ -44,7 +44,7 @@ use self::core::Core;
 /// # Values
 /// A value is dropped only when no reader can be looking at it any more, so reads hand out clones
 /// ([`get`](Self::get)) or references for a while ([`with`](Self::with), [`pin`](Self::pin)). Put
-/// large values into an [`Arc`](std::sync::Arc).
+/// large values into an [`Arc`].
 ///
 /// # Panics
 /// Panics in `Hash`, `Eq`, closures and policies reach the caller, and leave the cache usable; those

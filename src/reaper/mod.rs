@@ -250,7 +250,7 @@ impl Strategy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reaped {
-    /// Lane slots looked at (with sampling: entries).
+    /// Lane slots looked at (with sampling: slots drawn).
     pub scanned: u64,
     /// Expired entries unlinked.
     pub expired: u64,
@@ -286,8 +286,9 @@ pub(crate) trait Target: Send + Sync {
     fn sweep(&self, shard: usize, goal: Goal, wait: bool, slice: Slice<'_>) -> Option<SweepReport>;
     /// Slot ids of the shard below which timed entries are to be found.
     fn reach(&self, shard: usize) -> u32;
-    /// One hold of the shard's lock, looking at the timed entries among these slots.
-    fn sample(&self, shard: usize, slots: &[u32]) -> SampleReport;
+    /// One hold of the shard's lock, looking at the timed entries among these slots until `most`
+    /// were unlinked.
+    fn sample(&self, shard: usize, slots: &[u32], most: u64) -> SampleReport;
     /// Begins the grace period of what is in the shard's limbo.
     fn seal(&self, shard: usize);
     /// Helps the grace periods along.

@@ -23,44 +23,58 @@ pub(crate) fn cycle(
 ) -> CycleReport {
     let mut report = CycleReport::default();
     for _ in 0..rounds {
-        let (inspected, expired) = round(target, mine, size, random);
-        add(&target.counts().rounds, 1);
-        report.scanned += inspected;
-        report.inspected += inspected;
-        report.expired += expired;
-        if inspected == 0 || (expired as f64) < threshold * inspected as f64 {
-            report.finished = true;
+        let left = bounds.most - report.expired;
+        if left == 0 || bounds.budget.is_spent((bounds.clock)()) {
             break;
         }
-        if bounds.budget.is_spent((bounds.clock)()) || report.expired >= bounds.most {
+        let round = round(target, mine, size, left, random);
+        add(&target.counts().rounds, 1);
+        report.scanned += round.drawn;
+        report.inspected += round.inspected;
+        report.expired += round.expired;
+        let share = round.expired as f64 / round.inspected as f64;
+        if round.inspected == 0 || share < threshold {
+            report.finished = true;
             break;
         }
     }
     report
 }
 
-/// One round: draws slots evenly over all shards until `size` timed entries were looked at or too
-/// many draws were in vain.
+/// What a round came to.
+#[derive(Default)]
+struct Round {
+    /// Slots drawn.
+    drawn: u64,
+    /// Timed entries among them.
+    inspected: u64,
+    /// Those that were over.
+    expired: u64,
+}
+
+/// One round: draws slots evenly over all shards until `size` timed entries were looked at, `most`
+/// were unlinked, or too many draws were in vain.
 fn round(
     target: &dyn Target,
     mine: &dyn Fn(usize) -> bool,
     size: usize,
+    most: u64,
     random: &mut impl Rng,
-) -> (u64, u64) {
+) -> Round {
     let reach: Vec<(usize, u64)> = (0..target.shards())
         .filter(|&shard| mine(shard))
         .map(|shard| (shard, u64::from(target.reach(shard))))
         .collect();
     let total: u64 = reach.iter().map(|(_, slots)| slots).sum();
+    let mut round = Round::default();
     if total == 0 {
-        return (0, 0);
+        return round;
     }
-    let (mut inspected, mut expired) = (0, 0);
-    let mut draws = size * DRAWS;
-    while inspected < size as u64 && draws > 0 {
+    let draws = (size * DRAWS) as u64;
+    while round.inspected < size as u64 && round.expired < most && round.drawn < draws {
         // Drawn together and sorted, so that each shard's lock is taken once.
-        let wanted = (size - inspected as usize).min(draws);
-        draws -= wanted;
+        let wanted = (size as u64 - round.inspected).min(draws - round.drawn);
+        round.drawn += wanted;
         let mut picks: Vec<u64> = (0..wanted).map(|_| random.random_range(0..total)).collect();
         picks.sort_unstable();
         let (mut picks, mut base) = (&picks[..], 0);
@@ -71,13 +85,13 @@ fn round(
                     .iter()
                     .map(|pick| (pick - base) as u32)
                     .collect();
-                let found = target.sample(shard, &ids);
-                inspected += found.inspected;
-                expired += found.expired;
+                let found = target.sample(shard, &ids, most - round.expired);
+                round.inspected += found.inspected;
+                round.expired += found.expired;
             }
             picks = &picks[within..];
             base += slots;
         }
     }
-    (inspected, expired)
+    round
 }

@@ -10,7 +10,7 @@ use crate::sync::Ordering;
 /// What a cycle did.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CycleReport {
-    /// Lane slots (sampling: entries) looked at.
+    /// Lane slots looked at (sampling: slots drawn).
     pub(crate) scanned: u64,
     /// Entries looked at.
     pub(crate) inspected: u64,

@@ -201,10 +201,14 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         found
     }
 
-    /// Looks at the timed entries among the given slots, and unlinks those that are over.
-    pub(crate) fn sample(&mut self, slots: &[u32], report: &mut SampleReport) {
+    /// Looks at the timed entries among the given slots, and unlinks those that are over until
+    /// `most` are.
+    pub(crate) fn sample(&mut self, slots: &[u32], most: u64, report: &mut SampleReport) {
         let now = self.rules.time.now();
         for &id in slots {
+            if report.expired == most {
+                break;
+            }
             if self.state.lane.get(id) == NONE {
                 continue;
             }

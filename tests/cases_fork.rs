@@ -1,0 +1,193 @@
+//! A process with worker threads that forks. The only test of its binary: a child has only the
+//! thread that forked.
+#![cfg(unix)]
+
+mod common;
+
+use std::process::exit;
+use std::time::{Duration, Instant};
+
+use ebbtide::{Cache, Counter, ManualClock, Reaper};
+
+use common::{Ledger, S, Tracked, eventually, tag};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// What the child found wrong, as its exit code.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    None = 0,
+    Read = 10,
+    Write = 11,
+    Expiry = 12,
+    Reclaim = 13,
+    NewCache = 14,
+    Counter = 15,
+    End = 16,
+}
+
+struct Caches {
+    shared: Cache<u64, Tracked>,
+    dedicated: Cache<u64, Tracked>,
+    bounded: Cache<u64, Counter>,
+    manual: Cache<u64, u64>,
+}
+
+/// The child's checks; must not unwind or print, and knows time limits.
+fn in_child(caches: Caches, ledger: &Ledger) -> Fault {
+    let Caches {
+        shared,
+        dedicated,
+        bounded,
+        manual,
+    } = caches;
+    for cache in [&shared, &dedicated] {
+        for key in 0..1_000 {
+            if cache.get(&key).map(|value| value.tag()) != Some(key) {
+                return Fault::Read;
+            }
+        }
+        if cache.live_count() != 1_000 || cache.iter().count() != 1_000 {
+            return Fault::Read;
+        }
+    }
+    if manual.get(&1) != Some(1) {
+        return Fault::Read;
+    }
+    let first = ledger.made();
+    for cache in [&shared, &dedicated] {
+        for key in 0..1_000 {
+            cache.insert_with_ttl(1_000 + key, ledger.value(key), MS);
+        }
+        if cache.remove(&0).is_none() || cache.get(&0).is_some() {
+            return Fault::Write;
+        }
+        cache.insert(0, ledger.value(0));
+        if !cache.contains_key(&0) {
+            return Fault::Write;
+        }
+    }
+    for key in 0..50 {
+        if bounded.increment(&key, 2) != Ok(2) || bounded.entry_count() > 10 {
+            return Fault::Counter;
+        }
+    }
+    // The workers did not survive the fork: writes have brought them back.
+    let begin = Instant::now();
+    let mine = || (first..first + 1_000).chain(first + 1_001..first + 2_001);
+    while !mine().all(|serial| ledger.is_dropped(serial)) {
+        if begin.elapsed() > 15 * S {
+            return Fault::Reclaim;
+        }
+        std::thread::sleep(MS);
+    }
+    if shared.contains_key(&1_500) || dedicated.entry_count() != 1_000 {
+        return Fault::Expiry;
+    }
+    let fresh: Cache<u64, Tracked> = Cache::unbounded();
+    let serial = ledger.made();
+    fresh.insert_with_ttl(1, ledger.value(1), MS);
+    let begin = Instant::now();
+    while !ledger.is_dropped(serial) {
+        if begin.elapsed() > 15 * S {
+            return Fault::NewCache;
+        }
+        std::thread::sleep(MS);
+    }
+    drop((fresh, shared, dedicated, bounded, manual));
+    match (0..ledger.made()).all(|serial| ledger.is_dropped(serial)) {
+        true => Fault::None,
+        false => Fault::End,
+    }
+}
+
+#[test]
+fn a_forked_child_reads_writes_and_reclaims() {
+    let ledger = Ledger::new();
+    let interval = |reaper: Reaper| reaper.interval(5 * MS);
+    let build = |reaper: Reaper| -> Cache<u64, Tracked> {
+        Cache::builder().reaper(interval(reaper)).build().unwrap()
+    };
+    let caches = Caches {
+        shared: build(Reaper::shared()),
+        dedicated: build(Reaper::dedicated(2)),
+        bounded: Cache::new(10),
+        manual: Cache::builder().clock(ManualClock::new()).build().unwrap(),
+    };
+    for cache in [&caches.shared, &caches.dedicated] {
+        for key in 0..1_000 {
+            cache.insert(key, ledger.value(key));
+        }
+    }
+    caches.manual.insert(1, 1);
+    // Several times, so that the workers are met in the middle of whatever they do.
+    for round in 0..10 {
+        for cache in [&caches.shared, &caches.dedicated] {
+            for key in 0..2_000 {
+                cache.insert_with_ttl(5_000 + key, ledger.value(key), MS);
+            }
+        }
+        std::thread::sleep(Duration::from_micros(700 * round));
+        // What is still being reclaimed does not belong to the child's sums.
+        let held = |cache: &Cache<u64, Tracked>| cache.entry_count() == 1_000;
+        if round % 2 == 0 {
+            eventually("the wave is unlinked", || {
+                held(&caches.shared) && held(&caches.dedicated)
+            });
+        }
+        let child_caches = Caches {
+            shared: caches.shared.clone(),
+            dedicated: caches.dedicated.clone(),
+            bounded: caches.bounded.clone(),
+            manual: caches.manual.clone(),
+        };
+        // SAFETY: the child uses this library, the allocator and std's clocks and threads, then
+        // ends by `_exit`. No other thread of this process is inside a write, and glibc's and
+        // musl's allocators are usable after a fork of a process with threads.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0, "fork failed");
+        if child == 0 {
+            let fault = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                in_child(child_caches, &ledger)
+            }));
+            let code = fault.map_or(99, |fault| fault as i32);
+            // SAFETY: ends the child at once, without running what belongs to the parent.
+            unsafe { libc::_exit(code) };
+        }
+        drop(child_caches);
+        let mut status = 0;
+        let begin = Instant::now();
+        loop {
+            // SAFETY: `status` is a live integer for the whole call.
+            let ended = unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) };
+            if ended == child {
+                break;
+            }
+            if begin.elapsed() > 60 * S {
+                // SAFETY: the child is ours and has not been waited for.
+                unsafe { libc::kill(child, libc::SIGKILL) };
+                exit_with("the child hangs");
+            }
+            std::thread::sleep(MS);
+        }
+        assert!(libc::WIFEXITED(status), "the child died: {status:#x}");
+        assert_eq!(
+            libc::WEXITSTATUS(status),
+            Fault::None as i32,
+            "round {round}"
+        );
+        // The parent goes on as before.
+        assert_eq!(tag(caches.shared.get(&7)), Some(7));
+        eventually("the parent's worker still reclaims", || {
+            held(&caches.shared) && held(&caches.dedicated)
+        });
+    }
+    drop(caches);
+    ledger.assert_all_dropped_once();
+}
+
+fn exit_with(reason: &str) -> ! {
+    eprintln!("{reason}");
+    exit(1)
+}
