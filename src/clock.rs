@@ -135,16 +135,17 @@ const COARSE_MARGIN: u64 = 1_000_000_000;
 #[derive(Debug)]
 struct SystemClock {
     begin: Instant,
-    /// CLOCK_MONOTONIC at `begin`, where a coarse clock exists: read before it, so that a coarse
-    /// reading is never behind the exact one by more than the kernel's own lag.
+    /// CLOCK_MONOTONIC just after `begin`, where a coarse clock exists.
     coarse_begin: Option<u64>,
 }
 
 impl SystemClock {
     fn new() -> Self {
+        let begin = Instant::now();
+        // After `begin`: a coarse reading is never ahead of an exact one.
         let coarse_begin = sync::coarse_monotonic().and_then(|_| sync::fine_monotonic());
         SystemClock {
-            begin: Instant::now(),
+            begin,
             coarse_begin,
         }
     }

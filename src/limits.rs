@@ -62,3 +62,11 @@ pub(crate) const SLICE_UNLINKS: u64 = 4096;
 /// Entries that a writer looks at for a dead one before it evicts a living one: those filed under
 /// the lane unit that is now passing may be looked at in vain.
 pub(crate) const DEAD_LOOKS: u32 = 16;
+
+/// Entries that the eviction hand passes at most before it takes the least used of them: bounds the
+/// work of one eviction however busy the readers are.
+pub(crate) const CLOCK_LOOKS: u32 = 128;
+
+/// How long a shard in which a writer looked in vain for a dead entry is left alone by others, while
+/// nothing there is over for certain: a lane unit has 64 such spans.
+pub(crate) const VAIN_NS: u64 = 1 << 20;

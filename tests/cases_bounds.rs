@@ -9,7 +9,7 @@ use std::thread;
 use ebbtide::{Cache, Computed, Counter, Lifetime, ManualClock, Op, RemovalCause};
 
 use common::matrix::{Config, Rig, for_each, with_cache};
-use common::{Ledger, NS, S, Tracked, assert_counts_agree, tag};
+use common::{Ledger, NS, S, Tracked, ZERO, assert_counts_agree, tag};
 
 /// A way to store a value; whether the cache took it, as it says.
 #[derive(Clone, Copy)]
@@ -276,7 +276,7 @@ fn the_dead_go_before_the_living_wherever_they_are() {
     };
     for_each(cases(), |(shards, way): (usize, Way)| {
         // Late by nothing: the lane unit of the deadline is still passing.
-        for late in [0 * S, S] {
+        for late in [ZERO, S] {
             with_cache(
                 [config(100, shards, true)],
                 |b| b,

@@ -109,12 +109,13 @@ fn a_forked_child_reads_writes_and_reclaims() {
     let build = |reaper: Reaper| -> Cache<u64, Tracked> {
         Cache::builder().reaper(interval(reaper)).build().unwrap()
     };
-    let caches = Caches {
+    let mut all = Some(Caches {
         shared: build(Reaper::shared()),
         dedicated: build(Reaper::dedicated(2)),
         bounded: Cache::new(10),
         manual: Cache::builder().clock(ManualClock::new()).build().unwrap(),
-    };
+    });
+    let caches = all.as_ref().unwrap();
     for cache in [&caches.shared, &caches.dedicated] {
         for key in 0..1_000 {
             cache.insert(key, ledger.value(key));
@@ -123,6 +124,7 @@ fn a_forked_child_reads_writes_and_reclaims() {
     caches.manual.insert(1, 1);
     // Several times, so that the workers are met in the middle of whatever they do.
     for round in 0..10 {
+        let caches = all.as_ref().unwrap();
         for cache in [&caches.shared, &caches.dedicated] {
             for key in 0..2_000 {
                 cache.insert_with_ttl(5_000 + key, ledger.value(key), MS);
@@ -136,12 +138,6 @@ fn a_forked_child_reads_writes_and_reclaims() {
                 held(&caches.shared) && held(&caches.dedicated)
             });
         }
-        let child_caches = Caches {
-            shared: caches.shared.clone(),
-            dedicated: caches.dedicated.clone(),
-            bounded: caches.bounded.clone(),
-            manual: caches.manual.clone(),
-        };
         // SAFETY: the child uses this library, the allocator and std's clocks and threads, then
         // ends by `_exit`. No other thread of this process is inside a write, and glibc's and
         // musl's allocators are usable after a fork of a process with threads.
@@ -149,13 +145,12 @@ fn a_forked_child_reads_writes_and_reclaims() {
         assert!(child >= 0, "fork failed");
         if child == 0 {
             let fault = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                in_child(child_caches, &ledger)
+                in_child(all.take().unwrap(), &ledger)
             }));
             let code = fault.map_or(99, |fault| fault as i32);
             // SAFETY: ends the child at once, without running what belongs to the parent.
             unsafe { libc::_exit(code) };
         }
-        drop(child_caches);
         let mut status = 0;
         let begin = Instant::now();
         loop {
@@ -164,7 +159,7 @@ fn a_forked_child_reads_writes_and_reclaims() {
             if ended == child {
                 break;
             }
-            if begin.elapsed() > 60 * S {
+            if begin.elapsed() > 40 * S {
                 // SAFETY: the child is ours and has not been waited for.
                 unsafe { libc::kill(child, libc::SIGKILL) };
                 exit_with("the child hangs");
@@ -183,7 +178,7 @@ fn a_forked_child_reads_writes_and_reclaims() {
             held(&caches.shared) && held(&caches.dedicated)
         });
     }
-    drop(caches);
+    drop(all);
     ledger.assert_all_dropped_once();
 }
 

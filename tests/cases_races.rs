@@ -12,7 +12,7 @@ use ebbtide::{Builder, Cache, Computed, Lifetime, Op, RemovalCause};
 use common::matrix::for_each;
 use common::pause::{Gate, GatedKey, PausingClock, pause_at};
 use common::sights::{Sight, reads};
-use common::{Events, Ledger, S, Tracked, assert_counts_agree, eventually, promptly, tag};
+use common::{Events, Ledger, S, Tracked, ZERO, assert_counts_agree, eventually, promptly, tag};
 
 const KEY: u64 = 7;
 
@@ -225,7 +225,7 @@ fn an_extension_that_read_the_clock_before_the_deadline_does_not_undo_an_absent_
                     assert!(rig.cache.contains_key(&KEY), "lost");
                 } else {
                     refused += 1;
-                    for now in [10 * S, 9 * S, 0 * S] {
+                    for now in [10 * S, 9 * S, ZERO] {
                         rig.clock.set(now);
                         assert!(!rig.cache.contains_key(&KEY), "{looker:?} had said absent");
                     }

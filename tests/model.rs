@@ -10,10 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use ebbtide::{
-    Cache, Computed, Counter, CounterError, Lifetime, ManualClock, Op, RandomState, Reaper,
-    RemovalCause,
-};
+use ebbtide::{Cache, Computed, Lifetime, ManualClock, Op, RandomState, Reaper};
 use proptest::prelude::*;
 
 use common::model::{Model, Settings, moment, policy};
@@ -64,7 +61,7 @@ enum Step {
     ComputeRemove(u8),
     Swap(u8, u64, u64),
     Advance(u64),
-    StepBack(u64),
+    TurnBack(u64),
     Reap,
     ReapAtMost(u64),
 }
@@ -113,7 +110,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => k().prop_map(Step::ComputeRemove),
         2 => (k(), tag(), tag()).prop_map(|(k, a, b)| Step::Swap(k, a, b)),
         6 => (0u64..12_000).prop_map(Step::Advance),
-        2 => (0u64..6_000).prop_map(Step::StepBack),
+        2 => (0u64..6_000).prop_map(Step::TurnBack),
         2 => Just(Step::Reap),
         2 => (0u64..3).prop_map(Step::ReapAtMost),
     ]
@@ -261,7 +258,7 @@ impl Rig {
                 self.compute(step)
             }
             Step::Advance(ms) => self.clock.advance(Duration::from_millis(ms)),
-            Step::StepBack(ms) => self.clock.step_back(Duration::from_millis(ms)),
+            Step::TurnBack(ms) => self.clock.step_back(Duration::from_millis(ms)),
             Step::Reap => {
                 let reaped = self.cache.reap(AMPLE);
                 assert!(reaped.finished);

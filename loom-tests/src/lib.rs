@@ -10,6 +10,11 @@
 //! Nothing from loom's environment variables can cut an exploration short here. `LOOM_LOG=trace`
 //! and `LOOM_LOCATION=1` still print the schedule that fails.
 
+#[cfg(not(ebbtide_loom))]
+compile_error!("the models only mean something with `--cfg ebbtide_loom`: use loom-tests/run");
+
+pub mod whole;
+
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};

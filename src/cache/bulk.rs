@@ -8,6 +8,7 @@
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::iter::FusedIterator;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::Cache;
 use super::core::{Core, judge};
@@ -91,13 +92,13 @@ where
                 }
             }
             let released = hold.release();
-            // Before their listeners can have them buried: the pin keeps them readable anyway.
-            slots
-                .iter()
-                .zip(alive)
-                .filter(|(_, alive)| *alive)
-                .for_each(|(slot, _)| ended(*slot));
+            // The pin keeps them readable. A panic of the user's waits until the books are closed.
+            let told = catch_unwind(AssertUnwindSafe(|| {
+                let alive = slots.iter().zip(alive).filter(|(_, alive)| *alive);
+                alive.for_each(|(slot, _)| ended(*slot));
+            }));
             self.finish_write(shard, released, None);
+            told.unwrap_or_else(|panic| resume_unwind(panic));
         }
     }
 }

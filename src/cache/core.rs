@@ -1,7 +1,7 @@
 //! What all handles of a cache share, and the steps that every operation is made of.
 
 use std::any::TypeId;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::time::Instant;
@@ -20,7 +20,7 @@ use crate::shard::{Goal, Hold, Look, Released, SampleReport, Shard, Slice, Sweep
 use crate::slab::{Departed, SlotRef};
 use crate::stats::{Path, ReadCounts, ReapCounts, add};
 use crate::sync::{
-    AtomicBool, AtomicU64, AtomicUsize, Line, Mutex, OnceLock, Ordering, without_fork,
+    AtomicBool, AtomicI64, AtomicUsize, Line, Mutex, OnceLock, Ordering, without_fork,
 };
 
 /// What all handles of one cache share.
@@ -32,7 +32,7 @@ pub(crate) struct Core<K, V, S> {
     pub(crate) rules: Rules<K, V>,
     pub(crate) reads: Option<ReadCounts>,
     /// Linked entries; kept only where there is a bound.
-    linked: Line<AtomicU64>,
+    linked: Line<AtomicI64>,
     pub(crate) settings: Settings,
     pub(crate) enrolment: OnceLock<Enrolment>,
     silent: Bell,
@@ -89,7 +89,7 @@ where
             hasher,
             rules,
             reads: record_stats.then(ReadCounts::new),
-            linked: Line(AtomicU64::new(0)),
+            linked: Line(AtomicI64::new(0)),
             settings,
             enrolment: OnceLock::new(),
             silent: Bell::silent(),
@@ -216,11 +216,10 @@ where
     /// (sparing the slot just written), and in a cache that is reaped by hand helps a little.
     pub(crate) fn finish_write(&self, shard: usize, released: Released, written: Option<u32>) {
         let Released { departed, grown } = released;
-        let linked = self.count_linked(grown);
+        self.count_linked(grown);
         self.report(shard, departed);
-        if grown > 0 && linked > self.rules.max_entries {
-            let excess = (linked - self.rules.max_entries).min(grown as u64);
-            self.make_room(shard, written, excess);
+        if grown > 0 {
+            self.make_room(shard, written, grown);
         }
         if self.rules.manual && self.shards[shard].waiting() >= MANUAL_HELP {
             self.help(shard);
@@ -232,19 +231,28 @@ where
         }
     }
 
-    fn count_linked(&self, grown: i64) -> u64 {
-        if self.rules.max_entries == u64::MAX || grown == 0 {
-            return 0;
+    fn count_linked(&self, grown: i64) {
+        if self.rules.max_entries != u64::MAX && grown != 0 {
+            // Relaxed: a count; whoever exceeds the bound sees its own addition in it.
+            self.linked.fetch_add(grown, Ordering::Relaxed);
         }
-        // Relaxed: a count; whoever exceeds the bound sees its own addition in it.
-        let before = self.linked.fetch_add(grown as u64, Ordering::Relaxed);
-        before.wrapping_add(grown as u64)
     }
 
-    /// Takes out `excess` entries, one shard at a time: the dead first, wherever they are, then
-    /// the policy's choice in the writer's shard, or else in the next that has one.
-    fn make_room(&self, home: usize, written: Option<u32>, excess: u64) {
-        for _ in 0..excess {
+    /// Whether more is linked than may be.
+    fn is_over_bound(&self) -> bool {
+        let most = i64::try_from(self.rules.max_entries).unwrap_or(i64::MAX);
+        self.linked.load(Ordering::Relaxed) > most
+    }
+
+    /// While the bound is exceeded, takes out as many entries as the writer has added (and a few
+    /// more, should somebody have had to give up), one shard at a time: the dead first, wherever
+    /// they are, then the policy's choice in the writer's shard, or else in the next that has one.
+    fn make_room(&self, home: usize, written: Option<u32>, added: i64) {
+        const MORE: i64 = 2;
+        for _ in 0..added + MORE {
+            if !self.is_over_bound() {
+                return;
+            }
             let dead = self.reap_one_dead(home);
             if dead != Dead::Reaped && !self.evict_one(home, written, dead) {
                 return;
@@ -253,14 +261,18 @@ where
     }
 
     fn reap_one_dead(&self, home: usize) -> Dead {
-        let (mut horizon, mut known) = (None, Dead::None);
+        let (mut time, mut known) = (None, Dead::None);
         for shard in self.from(home) {
             let due = self.shards[shard].due();
             if due == lane::NONE {
                 continue;
             }
-            let horizon = *horizon.get_or_insert_with(|| lane::unit_of(self.rules.time.now()));
-            if due > horizon {
+            let now = *time.get_or_insert_with(|| self.rules.time.now());
+            let horizon = lane::unit_of(now);
+            // What is filed under the unit that is now passing may not be over yet: such a shard is
+            // looked into, but not again and again.
+            let certain = due < horizon;
+            if due > horizon || !certain && self.shards[shard].is_vain(now) {
                 continue;
             }
             let guard = pin();
@@ -272,7 +284,7 @@ where
             if found {
                 return Dead::Reaped;
             }
-            // (What is filed under the unit that is now passing need not be over yet.)
+            self.shards[shard].note_vain(now);
             if self.shards[shard].due() < horizon {
                 known = Dead::Suspected;
             }
@@ -313,9 +325,21 @@ where
     /// In a cache that is reaped by hand: begins the grace period of what waits, and drops a few
     /// values whose grace period is over.
     fn help(&self, shard: usize) {
+        thread_local! {
+            /// Whether this thread is helping: a value's `Drop` that writes does not help again.
+            static HELPING: Cell<bool> = const { Cell::new(false) };
+        }
+        // (In a thread that is ending, somebody else will have to.)
+        if HELPING
+            .try_with(|helping| helping.replace(true))
+            .unwrap_or(true)
+        {
+            return;
+        }
         self.seal(shard);
         self.flush();
         self.drop_some(shard, 2 * MANUAL_HELP);
+        let _ = HELPING.try_with(|helping| helping.set(false));
     }
 
     /// Tells the listener of departed entries, without any lock, then puts them into limbo.
@@ -331,29 +355,30 @@ where
             return;
         }
         let me = std::ptr::from_ref(self).addr();
-        let depth = REPORTING.with_borrow(|stack| stack.iter().filter(|&&c| c == me).count());
+        // (A thread that is ending has no stack any more; its reports count as outermost.)
+        let depth = REPORTING
+            .try_with(|stack| stack.borrow().iter().filter(|&&c| c == me).count())
+            .unwrap_or(0);
         if depth >= LISTENER_DEPTH as usize {
             self.unreported
                 .lock()
                 .extend(departed.into_iter().map(|slot| (shard, slot)));
             return;
         }
-        REPORTING.with_borrow_mut(|stack| stack.push(me));
+        let _ = REPORTING.try_with(|stack| stack.borrow_mut().push(me));
         self.report_all(listener, shard, departed);
         let outermost = depth == 0;
         while let Some((shard, slot)) = outermost.then(|| self.unreported.lock().pop()).flatten() {
             self.report_all(listener, shard, vec![slot]);
         }
-        REPORTING.with_borrow_mut(|stack| stack.pop());
+        let _ = REPORTING.try_with(|stack| stack.borrow_mut().pop());
     }
 
     fn report_all(&self, listener: &Listener<K, V>, shard: usize, departed: Vec<Departed>) {
         let slab = self.shards[shard].slab();
         for slot in &departed {
-            add(
-                &self.counts.panics,
-                report(slab.departed(slot), slot.cause, listener),
-            );
+            let entry = slab.departed(slot, &pin());
+            add(&self.counts.panics, report(entry, slot.cause, listener));
         }
         self.shards[shard].bury(self.bell(shard), departed);
     }

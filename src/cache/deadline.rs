@@ -30,20 +30,23 @@ where
         let core = &*self.core;
         let address = core.address(key);
         let guard = pin();
-        let look = core
-            .shard(address)
-            .lookup(&core.rules, address.hash, &guard, |k| key.equivalent(k));
-        core.answered(address.shard, look, &guard);
-        match look {
-            Look::Live(_, NEVER) => Some(Lifetime::Never),
-            Look::Live(_, word) => {
-                // The clock may have passed the deadline since the lookup.
-                let left = word
-                    .checked_sub(core.rules.time.now())
-                    .filter(|&left| left > 0)?;
-                Some(Lifetime::For(Duration::from_nanos(left)))
+        let shard = core.shard(address);
+        loop {
+            let look = shard.lookup(&core.rules, address.hash, &guard, |k| key.equivalent(k));
+            if let Look::Live(_, word) = look
+                && word != NEVER
+            {
+                let left = word.saturating_sub(core.rules.time.now());
+                if left == 0 {
+                    // The clock has passed the deadline since the lookup; the next one makes that
+                    // final before anybody is told (P1).
+                    continue;
+                }
+                core.answered(address.shard, look, &guard);
+                return Some(Lifetime::For(Duration::from_nanos(left)));
             }
-            Look::Expired(..) | Look::Absent => None,
+            core.answered(address.shard, look, &guard);
+            return look.live().map(|_| Lifetime::Never);
         }
     }
 
@@ -82,7 +85,8 @@ where
     /// Begins a live entry's own lifetime again: the one it was given last, or else the cache's.
     /// Whether there was an entry.
     ///
-    /// An entry that lives until a moment keeps that moment. Locks the shard for a few steps. This
+    /// An entry that lives until a moment keeps that moment (and an end that the time to live set
+    /// to it when it was written). Locks the shard for a few steps. This
     /// is the exact form of sliding: [`time_to_idle`](crate::Builder::time_to_idle) needs no lock
     /// but skips renewals that gain little.
     pub fn touch<Q>(&self, key: &Q) -> bool

@@ -263,6 +263,11 @@ impl<K, V, S> Drop for Cache<K, V, S> {
             return;
         };
         enrolment.dismiss();
+        if !enrolment.is_here() {
+            // A forked child: a thread that was inside a slice at the fork does not exist here and
+            // will never let go. Where none was, there is nothing to wait for.
+            return;
+        }
         if enrolment.is_this_thread() {
             // The reaper drops the last handle (it was inside a value or a listener): its own
             // reference, higher up on this stack, ends the cache.

@@ -1,6 +1,7 @@
 //! Writes: one shard's lock, a bounded number of steps.
 
 use std::hash::{BuildHasher, Hash};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use equivalent::Equivalent;
 
@@ -191,13 +192,15 @@ where
         let place = hold.find(address.hash, |k| key.equivalent(k));
         let ended = place.is_some_and(|place| hold.end(place, RemovalCause::Explicit, Path::Write));
         let released = hold.release();
-        // Without a listener the slot is in limbo already; the pin keeps it readable.
-        let answer = ended
-            .then(|| place.map(|place| f(core.shard(address).entry(place.slot).value())))
-            .flatten();
+        // Without a listener the slot is in limbo already; the pin keeps it readable. A panic of
+        // the user's waits until the books are closed.
+        let answer = catch_unwind(AssertUnwindSafe(|| {
+            let place = place.filter(|_| ended)?;
+            Some(f(core.shard(address).entry(place.slot).value()))
+        }));
         drop(guard);
         core.finish_write(address.shard, released, None);
-        answer
+        answer.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     /// Removes an entry; whether it was alive.

@@ -125,15 +125,18 @@ impl Lane {
         due
     }
 
-    /// How many lanes are at most `horizon`; adds the slots looked at to `scanned`.
-    pub(crate) fn count_due(&self, horizon: u32, scanned: &mut u64) -> u64 {
-        let (mut block, mut due) = (0, 0);
+    /// Whether more than `many` lanes are at most `horizon`; adds the slots looked at to `scanned`.
+    pub(crate) fn has_more_due(&self, many: f64, horizon: u32, scanned: &mut u64) -> bool {
+        let (mut block, mut due) = (0, 0.0);
         while let Some(next) = self.next_due_block(block, horizon) {
-            due += u64::from(self.due_in_block(next, horizon).count_ones());
+            due += f64::from(self.due_in_block(next, horizon).count_ones());
             *scanned += LANE_BLOCK as u64;
+            if due > many {
+                return true;
+            }
             block = next + 1;
         }
-        due
+        false
     }
 
     /// Raises the minima of `block` and its chunk to what one scan finds. Call
@@ -167,7 +170,10 @@ impl Lane {
     /// Gives back the memory of chunks in which nothing is filed, from chunk `unused` on.
     pub(crate) fn shrink(&mut self, unused: usize) {
         for chunk in (unused..self.lanes.chunks()).rev() {
-            if self.lanes.chunk(chunk).iter().all(|&lane| lane == NONE) {
+            // (Giving one back may have taken empty ones below it along.)
+            if chunk < self.lanes.chunks()
+                && self.lanes.chunk(chunk).iter().all(|&lane| lane == NONE)
+            {
                 self.lanes.release_chunk(chunk);
                 for block in 0..BLOCKS_PER_CHUNK {
                     self.block_min

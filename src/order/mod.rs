@@ -3,7 +3,7 @@
 //! So far one policy stands behind it, the classic CLOCK (Corbató, 1968) over slot ids: readers
 //! raise an entry's 2-bit mark, the hand lowers marks until it meets an entry with none.
 
-use crate::limits::MARK_MAX;
+use crate::limits::{CLOCK_LOOKS, MARK_MAX};
 use crate::reclaim::Guard;
 use crate::slab::{self, Slab, SlotRef};
 use crate::sync::{AtomicU8, Ordering};
@@ -15,8 +15,8 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// The next entry to go, other than `spare`. Looks at each linked slot at most
-    /// `MARK_MAX + 2` times.
+    /// The next entry to go, other than `spare`: the first from the hand on that nobody marked, or
+    /// the least marked of the first [`CLOCK_LOOKS`]. Lowers the marks that it passes.
     pub(crate) fn victim<'g, K, V>(
         &mut self,
         slab: &Slab<K, V>,
@@ -25,36 +25,36 @@ impl Order {
         guard: &'g Guard,
     ) -> Option<SlotRef<'g>> {
         let words = owner.linked_words();
-        if words == 0 {
-            return None;
-        }
-        // One step more than a full round for each mark, since the hand starts inside a word.
-        for _ in 0..(words + 1) * (usize::from(MARK_MAX) + 1) {
-            let word = (self.hand as usize / 64) % words;
+        let mut least: Option<(u8, SlotRef<'g>)> = None;
+        let mut looks = 0;
+        // One step more than a round, since the hand starts inside a word.
+        for _ in 0..=words {
+            let word = (self.hand as usize / 64) % words.max(1);
             let mut bits = owner.linked_word(word) & (u64::MAX << (self.hand % 64));
             while bits != 0 {
                 let id = word as u32 * 64 + bits.trailing_zeros();
                 bits &= bits - 1;
-                if spare == Some(id) {
-                    continue;
-                }
-                let Some(slot) = owner.linked(id, guard) else {
+                let Some(slot) = owner.linked(id, guard).filter(|_| spare != Some(id)) else {
                     continue;
                 };
-                match slab.mark(slot) {
-                    Some(mark) if mark.load(Ordering::Relaxed) > 0 => {
-                        // Relaxed: a mark is a hint; a reader's raise may be lost.
-                        mark.fetch_sub(1, Ordering::Relaxed);
-                    }
-                    _ => {
-                        self.hand = id + 1;
-                        return Some(slot);
-                    }
+                // Relaxed, here and below: a mark is a hint; a reader's raise may be lost.
+                let mark = slab.mark(slot).map_or(0, |mark| {
+                    let seen = mark.load(Ordering::Relaxed);
+                    mark.store(seen.saturating_sub(1), Ordering::Relaxed);
+                    seen
+                });
+                if least.is_none_or(|(lowest, _)| mark < lowest) {
+                    least = Some((mark, slot));
+                }
+                looks += 1;
+                if mark == 0 || looks == CLOCK_LOOKS {
+                    self.hand = id + 1;
+                    return least.map(|(_, slot)| slot);
                 }
             }
             self.hand = (word as u32 + 1) * 64;
         }
-        None
+        least.map(|(_, slot)| slot)
     }
 }
 

@@ -6,7 +6,7 @@
 //! fence between store and load on both sides, at least one of them sees the other (store
 //! buffering); a worker that polls at its interval is never rung.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::sync::{Arc, AtomicU32, Ordering, Signal, fence, forks};
 
@@ -81,6 +81,7 @@ impl Bell {
     fn wake(&self) {
         // Swap: of several writers one wakes.
         if self.planned.swap(AWAKE, Ordering::Relaxed) != AWAKE
+            && !self.is_orphaned()
             && let Some(signal) = &self.signal
         {
             signal.raise();
@@ -105,6 +106,3 @@ impl Bell {
 pub(crate) fn sleep(signal: &Signal, until: Option<Instant>) {
     signal.wait(until.map(|moment| moment.saturating_duration_since(Instant::now())));
 }
-
-/// The longest that a worker sleeps in one go: it looks up now and then, whatever it was told.
-pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(3600);

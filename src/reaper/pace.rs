@@ -5,6 +5,9 @@ use std::time::Duration;
 /// The share of the permitted duty that is used while the backlog is small.
 const POLITE: f64 = 0.25;
 
+/// The longest rest, whatever the settings say.
+pub(crate) const LONGEST: Duration = Duration::from_secs(3600);
+
 /// Cycles in a row that ran out of budget before the duty doubles.
 const PATIENCE: u32 = 2;
 
@@ -48,11 +51,12 @@ impl Pace {
             self.exhausted = 0;
         }
         let duty = self.duty();
-        let fair = cycle.spent.mul_f64((1.0 - duty) / duty);
+        let fair = cycle.spent.as_secs_f64() * (1.0 - duty) / duty;
+        let fair = Duration::try_from_secs_f64(fair).map_or(LONGEST, |fair| fair.min(LONGEST));
         if cycle.exhausted {
             fair
         } else {
-            fair.max(self.interval)
+            fair.max(self.interval).min(LONGEST)
         }
     }
 }
@@ -83,6 +87,13 @@ mod tests {
         assert_eq!(last, Duration::ZERO);
         assert_eq!(pace.rest(cycle(false)), 100 * MS);
         assert_eq!(pace.rest(cycle(true)), 3 * MS);
+    }
+
+    #[test]
+    fn absurd_settings_only_make_it_slow() {
+        let mut pace = Pace::new(Duration::MAX, 1e-300);
+        assert_eq!(pace.rest(cycle(true)), LONGEST);
+        assert_eq!(pace.rest(cycle(false)), LONGEST);
     }
 
     #[test]

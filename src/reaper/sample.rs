@@ -11,7 +11,10 @@ use crate::stats::add;
 
 /// Slots drawn for each entry wanted, at most: free slots and entries without a lifetime are drawn
 /// in vain.
-const DRAWS: usize = 8;
+const DRAWS: u64 = 8;
+
+/// Slots drawn together at most: bounds a hold of a lock, and the memory for the draws.
+const TOGETHER: u64 = 4096;
 
 /// Runs rounds of `size` looks over the shards that `mine` accepts.
 pub(crate) fn cycle(
@@ -70,10 +73,11 @@ fn round(
     if total == 0 {
         return round;
     }
-    let draws = (size * DRAWS) as u64;
+    let draws = (size as u64).saturating_mul(DRAWS);
     while round.inspected < size as u64 && round.expired < most && round.drawn < draws {
         // Drawn together and sorted, so that each shard's lock is taken once.
         let wanted = (size as u64 - round.inspected).min(draws - round.drawn);
+        let wanted = wanted.min(TOGETHER);
         round.drawn += wanted;
         let mut picks: Vec<u64> = (0..wanted).map(|_| random.random_range(0..total)).collect();
         picks.sort_unstable();

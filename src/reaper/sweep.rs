@@ -47,7 +47,8 @@ pub(crate) fn cycle(
     let shards = target.shards();
     let mut report = CycleReport::default();
     let mut done = vec![false; shards];
-    let goal = Goal { horizon, tolerated };
+    // Whether a shard is worth sweeping is asked at its first visit.
+    let mut begun = vec![false; shards];
     loop {
         let (mut visited, mut locked) = (false, None);
         let start = *next;
@@ -59,8 +60,14 @@ pub(crate) fn cycle(
                 *next = shard;
                 return report;
             }
+            let goal = Goal {
+                horizon,
+                tolerated: if begun[shard] { 0.0 } else { tolerated },
+            };
             match visit(target, shard, goal, bounds, false, &mut report) {
-                Some(finished) => (visited, done[shard]) = (true, finished),
+                Some(finished) => {
+                    (visited, begun[shard], done[shard]) = (true, true, finished);
+                }
                 None => locked = Some(shard),
             }
             *next = (shard + 1) % shards;
@@ -75,7 +82,12 @@ pub(crate) fn cycle(
                 if bounds.is_reached(&report) {
                     return report;
                 }
+                let goal = Goal {
+                    horizon,
+                    tolerated: if begun[shard] { 0.0 } else { tolerated },
+                };
                 if let Some(finished) = visit(target, shard, goal, bounds, true, &mut report) {
+                    begun[shard] = true;
                     done[shard] = finished;
                 }
             }

@@ -16,9 +16,10 @@ use rand::rngs::SmallRng;
 
 use super::bell::{self, Bell};
 use super::budget::Budget;
-use super::pace::{Cycle, Pace};
+use super::pace::{Cycle, LONGEST, Pace};
 use super::sweep::{Bounds, CycleReport};
 use super::{Kind, Target, sample, sweep};
+use crate::entry::contained;
 use crate::lane;
 use crate::limits::DROP_SLICE;
 use crate::stats::add;
@@ -31,6 +32,9 @@ const IDLE_CYCLES: u32 = 5;
 
 /// While values wait for their grace period, somebody comes by at least this often.
 const LIMBO_POLL: Duration = Duration::from_millis(5);
+
+/// How often unused memory is given back while there is no quiet moment for it.
+const TRIM_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Tries to get grace periods over within one cycle.
 const FLUSHES: usize = 4;
@@ -88,7 +92,11 @@ impl Enrolment {
                 crew
             }
         };
-        crew.enrol(target)
+        let enrolled = crew.enrol(target);
+        if enrolled.is_err() {
+            *shared = None;
+        }
+        enrolled
     }
 
     /// Makes a crew of `threads` sweeping threads for one cache.
@@ -108,19 +116,30 @@ impl Enrolment {
             let _shared = self.crew.lasting.then(|| SHARED.lock());
             let mut roster = self.crew.roster.lock();
             roster.jobs.retain(|job| !job.target.ptr_eq(&self.target));
-            if !roster.jobs.is_empty() {
-                return;
+            if roster.jobs.is_empty() {
+                self.crew.stop.store(true, Ordering::Release);
             }
-            self.crew.stop.store(true, Ordering::Release);
-            std::mem::take(&mut roster.threads)
+            let over = roster.jobs.is_empty() && roster.process == forks();
+            if over {
+                std::mem::take(&mut roster.threads)
+            } else {
+                Vec::new()
+            }
         };
+        // Also when others are left: positions on the list have shifted under a pass that may be
+        // going on, so that there has to be another.
         self.crew.wake_all();
-        if !self.crew.is_this_thread() && self.crew.is_here() {
+        if !self.crew.is_this_thread() {
             for thread in threads {
-                // A worker's panic has been printed; there is nothing to add.
+                // A worker's panic has been contained and counted; there is nothing to add.
                 let _ = thread.join();
             }
         }
+    }
+
+    /// Whether the crew's threads live in this process: after a fork, the child has none of them.
+    pub(crate) fn is_here(&self) -> bool {
+        self.crew.roster.lock().process == forks()
     }
 
     /// Starts the threads anew after a fork, in which they did not survive.
@@ -182,17 +201,17 @@ impl Crew {
             target: target.clone(),
             bells: Arc::clone(&bells),
         });
-        let enrolment = Enrolment {
+        if let Err(reason) = self.start_missing() {
+            let mut roster = self.roster.lock();
+            roster.jobs.retain(|job| !job.target.ptr_eq(&target));
+            return Err(reason);
+        }
+        self.wake_all();
+        Ok(Enrolment {
             crew: self,
             target,
             bells,
-        };
-        if let Err(reason) = enrolment.crew.start_missing() {
-            enrolment.dismiss();
-            return Err(reason);
-        }
-        enrolment.crew.wake_all();
-        Ok(enrolment)
+        })
     }
 
     /// Starts the threads that are not running in this process.
@@ -226,7 +245,13 @@ impl Crew {
                 });
             match started {
                 Ok(thread) => roster.threads.push(thread),
-                Err(reason) => return Err(reason.to_string()),
+                Err(reason) => {
+                    // Half a crew is none: those that did start end by themselves.
+                    self.stop.store(true, Ordering::Release);
+                    self.wake_all();
+                    roster.threads.clear();
+                    return Err(reason.to_string());
+                }
             }
         }
         Ok(())
@@ -272,9 +297,18 @@ impl Crew {
                     of: self.sweepers.len(),
                     bell: &bells[number],
                 };
-                if let Some(next) = plan.come_by(&*target, &worker, &self.dropper) {
+                // What panics here is a user's clock (listeners and drops are contained on their
+                // own): the other caches must not pay for it.
+                let mut next = Some(Instant::now() + target.settings().interval.min(LONGEST));
+                let panics = contained(|| {
+                    next = plan.come_by(&*target, &worker, &self.dropper);
+                });
+                add(&target.counts().panics, panics);
+                if let Some(next) = next {
                     wake_at = Some(wake_at.map_or(next, |wake_at| wake_at.min(next)));
                 }
+                // If this was the last reference, dropping values can panic.
+                contained(|| drop(target));
             }
             plans.retain(|plan| plan.seen);
             if !self.is_over() && wake_at.is_none_or(|moment| moment > Instant::now()) {
@@ -291,6 +325,7 @@ impl Crew {
                 position += 1;
                 let Some(target) = target else { continue };
                 dropped |= drop_ripe_values(&*target);
+                contained(|| drop(target));
             }
             if !dropped && !self.is_over() {
                 self.dropper.wait(None);
@@ -345,7 +380,8 @@ struct Worker<'a> {
 
 /// A sweeping thread's memory of one cache.
 struct Plan {
-    target: usize,
+    /// Kept so that no other cache can get its address.
+    target: Weak<dyn Target>,
     pace: Pace,
     next_shard: usize,
     /// When to sweep next, and when to look after limbo, which may be sooner.
@@ -355,6 +391,7 @@ struct Plan {
     idle: u32,
     /// Something left since memory was last trimmed.
     untrimmed: bool,
+    next_trim: Instant,
     dozing: bool,
     /// Still on the list.
     seen: bool,
@@ -365,13 +402,14 @@ impl Plan {
     fn new(target: &Arc<dyn Target>) -> Self {
         let settings = target.settings();
         Plan {
-            target: Arc::as_ptr(target).addr(),
+            target: Arc::downgrade(target),
             pace: Pace::new(settings.interval, settings.max_duty),
             next_shard: 0,
             next_cycle: Instant::now(),
             next_look: Instant::now(),
             idle: 0,
             untrimmed: false,
+            next_trim: Instant::now(),
             dozing: false,
             seen: true,
             random: self::random(),
@@ -379,7 +417,7 @@ impl Plan {
     }
 
     fn is_for(&self, target: &Arc<dyn Target>) -> bool {
-        self.target == Arc::as_ptr(target).addr()
+        std::ptr::addr_eq(self.target.as_ptr(), Arc::as_ptr(target))
     }
 
     /// Does a cycle if it is time for one; says when to come by next (`None`: when rung).
@@ -420,22 +458,24 @@ impl Plan {
         add(&target.counts().time, nanos(now.elapsed()));
         if busy || waiting {
             self.idle = 0;
-        } else if self.next_cycle > now {
-            self.idle += 1;
+        } else {
+            self.idle = self.idle.saturating_add(1);
         }
         self.next_look = self.next_cycle;
         if waiting {
             let poll = LIMBO_POLL.min(target.settings().interval);
             self.next_look = self.next_look.min(Instant::now() + poll);
         }
-        if self.idle < IDLE_CYCLES {
-            return Some(self.next_look);
-        }
-        if self.untrimmed {
+        let idle = self.idle >= IDLE_CYCLES;
+        if self.untrimmed && (idle || self.next_trim <= now) {
             self.untrimmed = false;
+            self.next_trim = now + TRIM_INTERVAL;
             for shard in (0..target.shards()).filter(|&shard| mine(shard)) {
                 target.trim(shard);
             }
+        }
+        if !idle {
+            return Some(self.next_look);
         }
         self.doze(target, worker, &mine)
     }
@@ -513,7 +553,7 @@ impl Plan {
             return None;
         }
         let left = Duration::from_nanos(lane::begin_of(due).saturating_sub(now));
-        Some(Instant::now() + left.min(bell::LONGEST_SLEEP))
+        Some(Instant::now() + left.min(LONGEST))
     }
 }
 

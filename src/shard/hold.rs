@@ -322,6 +322,14 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         let (rules, own) = (self.rules, self.state.lifetimes.get(place.slot.id()));
         let cap = self.shard.slab.cap(place.slot);
         self.change_span(place, |word| {
+            if word == NEVER {
+                // Persistent, or never had a deadline: there is nothing to begin again.
+                return Span {
+                    word,
+                    cap: NEVER,
+                    own,
+                };
+            }
             // Without idleness the word is the cap.
             rules.renewed(own, cap.map_or(word, |cap| cap.load(Ordering::Relaxed)))
         })

@@ -20,6 +20,7 @@ use crate::entry::word::Found;
 use crate::entry::{Entry, contained};
 use crate::index::{self, Index};
 use crate::lane::{self, Lane};
+use crate::limits::VAIN_NS;
 use crate::order::Order;
 use crate::reaper::Bell;
 use crate::reclaim::{Guard, Limbo, Ripe};
@@ -28,7 +29,7 @@ use crate::slab::lifetimes::Lifetimes;
 use crate::slab::side::Side;
 use crate::slab::{self, Departed, Dropped, Extras, Slab, SlotRef};
 use crate::stats::{Count, Tally};
-use crate::sync::{AtomicU32, Line, Mutex, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Line, Mutex, Ordering};
 
 pub(crate) use hold::{Arrival, Hold, Released};
 pub(crate) use sweep::{Goal, SampleReport, Slice, SweepReport};
@@ -40,10 +41,14 @@ pub(crate) struct Shard<K, V> {
     slab: Slab<K, V>,
     /// The lane's minimum, for the scheduler to read without the lock.
     due: Line<AtomicU32>,
-    /// Whether anything is in limbo (as a number of slots, tables counting as one).
+    /// Whether anything is in limbo: 0, or one more than the number of slots (there may be tables
+    /// alone).
     waiting: Count,
     /// Boxed, so that the shards of a cache lie close together: readers touch one line of each.
     state: Line<Mutex<Box<State>>>,
+    /// Until when (on the cache's clock) writers in need of room have no need to look here for an
+    /// entry that is over among those filed under the unit that is passing.
+    vain_until: AtomicU64,
 }
 
 /// What only the lock's holder touches.
@@ -91,6 +96,7 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
             slab: Slab::new(extras),
             due: Line(AtomicU32::new(lane::NONE)),
             waiting: Count::new(0),
+            vain_until: AtomicU64::new(0),
             state: Line(Mutex::new(Box::new(State {
                 index: owner,
                 slab: slab::Owner::default(),
@@ -238,6 +244,18 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
         self.due.load(Ordering::Acquire)
     }
 
+    /// Whether a writer in need of room has looked here in vain just before.
+    pub(crate) fn is_vain(&self, now: u64) -> bool {
+        // Relaxed, here and below: a hint.
+        now < self.vain_until.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a look at `now` for an entry that is over was in vain.
+    pub(crate) fn note_vain(&self, now: u64) {
+        self.vain_until
+            .store(now.saturating_add(VAIN_NS), Ordering::Relaxed);
+    }
+
     /// Whether something is in limbo.
     #[inline]
     pub(crate) fn has_waiting(&self) -> bool {
@@ -285,15 +303,19 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
 
     /// Gives memory that nothing uses any more back to the allocator.
     pub(crate) fn trim(&self) {
-        let mut state = self.state.lock();
-        let state = &mut **state;
-        let chunks = self.slab.empty_chunks(&mut state.slab);
-        let unused = state.slab.first_unused_side_chunk();
-        for chunk in (unused..state.hashes.chunks()).rev() {
-            state.hashes.release_chunk(chunk);
-        }
-        state.lane.shrink(unused);
-        state.lifetimes.shrink(unused);
+        let chunks = {
+            let mut state = self.state.lock();
+            let state = &mut **state;
+            let chunks = self.slab.empty_chunks(&mut state.slab);
+            let unused = state.slab.first_unused_side_chunk();
+            for chunk in (unused..state.hashes.chunks()).rev() {
+                state.hashes.release_chunk(chunk);
+            }
+            state.lane.shrink(unused);
+            state.lifetimes.shrink(unused);
+            chunks
+        };
+        // Freed without the lock.
         drop(chunks);
     }
 

@@ -61,8 +61,12 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         let begin = (slice.clock)();
         let mut report = SweepReport::default();
         if goal.tolerated > 0.0 {
-            let due = self.state.lane.count_due(horizon, &mut report.scanned);
-            if due as f64 <= goal.tolerated * self.linked() as f64 {
+            let many = goal.tolerated * self.linked() as f64;
+            if !self
+                .state
+                .lane
+                .has_more_due(many, horizon, &mut report.scanned)
+            {
                 report.finished = true;
                 report.held = (slice.clock)().saturating_sub(begin);
                 return report;
@@ -88,10 +92,12 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
                 }
             };
             let left = slice.most - report.expired;
-            if left == 0 {
+            self.sweep_block(next, horizon, now, left, &mut report);
+            if report.expired == slice.most {
+                // The block may not be done.
+                self.state.cursor = next;
                 break false;
             }
-            self.sweep_block(next, horizon, now, left, &mut report);
             block = next + 1;
             self.state.cursor = block;
             if (slice.clock)().saturating_sub(begin) >= slice.length {
@@ -218,8 +224,11 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
             report.inspected += 1;
             if self.reap_slot(slot, now, Path::Sweep) {
                 report.expired += 1;
+                // So that the reaper can sleep once nothing is left.
+                self.state.lane.raise_block(id as usize / LANE_BLOCK);
             }
         }
+        self.state.lane.raise_min();
     }
 
     /// Slot ids below which all timed entries are.

@@ -167,8 +167,6 @@ pub(crate) struct Owner {
     linked: Bitmap,
     /// Slots taken in each chunk.
     used: Vec<u32>,
-    /// Chunks with memory.
-    live_chunks: usize,
     chunk_bytes: usize,
 }
 
@@ -295,43 +293,49 @@ impl<K, V> Slab<K, V> {
             .expect("a chunk is far smaller than the address space")
     }
 
+    /// # Safety
+    /// The slot must be taken, and the table that names its chunk must stay: a pin that began
+    /// before this call, or the shard lock, is held until the call is over.
     #[inline]
-    fn chunk(&self, chunk: usize) -> *mut u8 {
+    unsafe fn chunk(&self, chunk: usize) -> *mut u8 {
         // Acquire: pairs with the Release stores of `reserve`. (The Acquire load of the slot's id
         // has brought both along already.)
         let table = self.table.load(Ordering::Acquire);
-        // SAFETY: callers vouch for a slot that is taken in this chunk; its table cell was
-        // published before the slot's id was, so it lies within the table. A replaced table stays
-        // alive as long as the caller's pin, or the caller's lock, lasts.
+        // SAFETY: the table cell of a taken slot's chunk was published before the slot's id was,
+        // so it lies within the table; the table stays, by the caller's contract.
         unsafe { (*table.add(chunk)).load(Ordering::Acquire) }
     }
 
+    /// # Safety
+    /// As for [`chunk`](Self::chunk). The address is good for as long as the slot is taken.
     #[inline]
-    fn entry_at(&self, id: u32) -> &Entry<K, V> {
+    unsafe fn entry_at(&self, id: u32) -> *const Entry<K, V> {
         let (chunk, offset) = Self::locate(id);
-        // SAFETY: callers vouch for a slot that is taken, so its chunk has memory, laid out with
-        // the entries first, and keeps it while the slot is taken.
-        unsafe { &*self.chunk(chunk).cast::<Entry<K, V>>().add(offset) }
+        // SAFETY: a taken slot's chunk has memory, laid out with the entries first; the rest is
+        // the caller's contract.
+        unsafe { self.chunk(chunk).cast::<Entry<K, V>>().add(offset) }
     }
 
     /// The entry of a slot.
     #[inline]
     pub(crate) fn entry<'g>(&self, slot: SlotRef<'g>) -> &'g Entry<K, V> {
-        let entry: *const Entry<K, V> = self.entry_at(slot.id);
-        // SAFETY: a `SlotRef<'g>` vouches that the slot stays filled for 'g, and with it its chunk:
-        // the slot was linked during the pin, so its grace period outlasts the pin.
-        unsafe { &*entry }
+        // SAFETY: a `SlotRef<'g>` vouches that the pin 'g lasts, and that the slot, linked during
+        // it, stays filled until it ends: its grace period outlasts the pin.
+        unsafe { &*self.entry_at(slot.id) }
     }
 
-    /// The entry of a slot that has left the index and has not reached limbo.
-    pub(crate) fn departed<'d>(&'d self, slot: &'d Departed) -> &'d Entry<K, V> {
-        self.entry_at(slot.id)
+    /// The entry of a slot that has left the index and has not reached limbo. The pin is needed
+    /// only to find it.
+    pub(crate) fn departed<'d>(&'d self, slot: &'d Departed, _guard: &Guard) -> &'d Entry<K, V> {
+        // SAFETY: pinned; and a departed slot stays filled until its token is given to limbo.
+        unsafe { &*self.entry_at(slot.id) }
     }
 
     /// Asks for the slot's line.
     #[inline]
     pub(crate) fn prefetch(&self, slot: SlotRef<'_>) {
-        crate::sync::prefetch::<Entry<K, V>>(self.entry_at(slot.id));
+        // SAFETY: as in `entry`.
+        crate::sync::prefetch::<Entry<K, V>>(unsafe { self.entry_at(slot.id) });
     }
 
     /// The use mark of a slot of a bounded cache.
@@ -340,7 +344,7 @@ impl<K, V> Slab<K, V> {
         if !self.extras.marks {
             return None;
         }
-        // SAFETY: the slot is taken, and stays so for 'g (as in `entry`).
+        // SAFETY: the slot is taken and pinned, and stays so for 'g (as in `entry`).
         Some(unsafe { &*self.mark_at(slot.id) })
     }
 
@@ -354,9 +358,11 @@ impl<K, V> Slab<K, V> {
         Some(unsafe { &*self.cap_at(slot.id) })
     }
 
-    fn cap_at(&self, id: u32) -> *const AtomicU64 {
+    /// # Safety
+    /// As for [`chunk`](Self::chunk), in a slab with caps.
+    unsafe fn cap_at(&self, id: u32) -> *const AtomicU64 {
         let (chunk, offset) = Self::locate(id);
-        // SAFETY: only called for a taken slot of a slab with caps, which lie here.
+        // SAFETY: by the caller's contract; the caps lie here.
         unsafe {
             self.chunk(chunk)
                 .add(Self::CAPS_AT)
@@ -365,9 +371,11 @@ impl<K, V> Slab<K, V> {
         }
     }
 
-    fn mark_at(&self, id: u32) -> *const AtomicU8 {
+    /// # Safety
+    /// As for [`chunk`](Self::chunk), in a slab with marks.
+    unsafe fn mark_at(&self, id: u32) -> *const AtomicU8 {
         let (chunk, offset) = Self::locate(id);
-        // SAFETY: only called for a taken slot of a slab with marks, which lie here.
+        // SAFETY: by the caller's contract; the marks lie here.
         unsafe {
             self.chunk(chunk)
                 .add(self.marks_at())
@@ -396,7 +404,6 @@ impl<K, V> Slab<K, V> {
             let memory = self.allocate();
             // Release: pairs with the Acquire in `chunk`.
             cell.store(memory, Ordering::Release);
-            owner.live_chunks += 1;
             owner.chunk_bytes += self.layout().size();
         }
         owner.taken.insert(id);
@@ -467,8 +474,8 @@ impl<K, V> Slab<K, V> {
     #[inline]
     pub(crate) fn fill(&self, slot: Vacant, word: u64, cap: u64, key: K, value: V) -> u32 {
         // SAFETY: the slot is taken (by `reserve`), not linked, and the token is the only right to
-        // use it.
-        unsafe { self.entry_at(slot.0).fill(word, key, value) };
+        // use it. The caller still holds the lock under which it reserved the slot.
+        unsafe { (*self.entry_at(slot.0)).fill(word, key, value) };
         if self.extras.caps {
             // SAFETY: as above. Relaxed: published with the id's Release store.
             unsafe { (*self.cap_at(slot.0)).store(cap, Ordering::Relaxed) };
@@ -484,14 +491,25 @@ impl<K, V> Slab<K, V> {
     /// in user code, which are contained. Call without the lock.
     pub(crate) fn drop_entries(&self, batch: Ripe) -> (Dropped, u64) {
         let slots = batch.into_slots();
+        // The addresses are looked up under a pin, which keeps the table that names the chunks;
+        // the drops, which run user code, are not.
+        let entries: Vec<*const Entry<K, V>> = {
+            let _guard = crate::reclaim::pin();
+            // SAFETY: the slots are taken until they are released, and the pin is held.
+            slots
+                .iter()
+                .map(|&id| unsafe { self.entry_at(id) })
+                .collect()
+        };
         let mut panics = 0;
-        for (i, &id) in slots.iter().enumerate() {
-            if let Some(&ahead) = slots.get(i + 8) {
-                crate::sync::prefetch::<Entry<K, V>>(self.entry_at(ahead));
+        for (i, &entry) in entries.iter().enumerate() {
+            if let Some(&ahead) = entries.get(i + 8) {
+                crate::sync::prefetch(ahead);
             }
             // SAFETY: a ripe slot is filled, was unlinked before its batch was sealed, and no pin
-            // from before is left: the batch owns it alone, and is consumed here.
-            panics += unsafe { self.entry_at(id).drop_contents() };
+            // from before is left: the batch owns it alone, and is consumed here. Its chunk has
+            // memory until the slot is released.
+            panics += unsafe { (*entry).drop_contents() };
         }
         (Dropped(slots), panics)
     }
@@ -529,7 +547,6 @@ impl<K, V> Slab<K, V> {
             let layout = self.layout();
             // Relaxed: no slot of the chunk is taken, so nobody reads the cell.
             cell.store(ptr::null_mut(), Ordering::Relaxed);
-            owner.live_chunks -= 1;
             owner.chunk_bytes -= layout.size();
             freed.push(Chunk { memory, layout });
         }
@@ -546,7 +563,7 @@ impl<K, V> Slab<K, V> {
             // SAFETY: a taken slot is filled (`Vacant` tokens do not outlive the lock, and slots
             // are freed in the same breath in which their values are dropped), and `&mut self`
             // means that nobody else is left.
-            panics += unsafe { self.entry_at(id).drop_contents() };
+            panics += unsafe { (*self.entry_at(id)).drop_contents() };
         }
         let table = self.table.load(Ordering::Relaxed);
         for chunk in 0..owner.table {
@@ -576,10 +593,9 @@ impl<K, V> Slab<K, V> {
         let mut used = vec![0; owner.table];
         for id in owner.taken.iter() {
             used[Self::locate(id).0] += 1;
-            assert!(
-                !self.chunk(Self::locate(id).0).is_null(),
-                "slot {id} has no chunk"
-            );
+            // SAFETY: the slot is taken and the caller holds the lock (it has the owner).
+            let chunk = unsafe { self.chunk(Self::locate(id).0) };
+            assert!(!chunk.is_null(), "slot {id} has no chunk");
         }
         assert_eq!(used, owner.used);
         for id in owner.linked.iter() {

@@ -6,6 +6,7 @@
 
 pub(crate) mod matrix;
 pub(crate) mod model;
+pub(crate) mod origins;
 pub(crate) mod pause;
 pub(crate) mod sights;
 
@@ -21,7 +22,8 @@ use ebbtide::RemovalCause;
 /// Longest that anything may take before a test fails; far more than any of it needs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// One second, and one nanosecond.
+/// No time, one second, and one nanosecond.
+pub(crate) const ZERO: Duration = Duration::ZERO;
 pub(crate) const S: Duration = Duration::from_secs(1);
 pub(crate) const NS: Duration = Duration::from_nanos(1);
 

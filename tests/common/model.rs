@@ -221,6 +221,16 @@ impl Model {
         }
     }
 
+    /// The tag of the key's entry, dead or alive.
+    pub(crate) fn number(&self, key: u8) -> Option<u64> {
+        self.entries.get(&key).map(|entry| entry.tag)
+    }
+
+    /// Whether the key may have a live entry.
+    pub(crate) fn may_live(&self, key: u8) -> bool {
+        self.look(key) != Look::Absent
+    }
+
     /// A look at `key` found a live value with this tag, or none: checks that, and learns from it.
     pub(crate) fn observe(&mut self, key: u8, found: Option<u64>) -> bool {
         let (look, now) = (self.look(key), self.now());

@@ -2,7 +2,7 @@
 
 use ebbtide::{Cache, Computed, Lifetime, Op};
 
-use super::{Ledger, S, Tracked};
+use super::{Ledger, S, Tracked, ZERO};
 
 /// An operation, and what it says about a key. The key is the cache's only one.
 #[derive(Clone, Copy)]
@@ -109,7 +109,7 @@ pub(crate) fn sights() -> Vec<Sight> {
             c.drain().any(|(key, _)| key == k)
         }),
         sight("expire", Change, |c, k, _| c.expire(&k, 1_000 * S)),
-        sight("expire: zero", Change, |c, k, _| c.expire(&k, 0 * S)),
+        sight("expire: zero", Change, |c, k, _| c.expire(&k, ZERO)),
         sight("persist", Change, |c, k, _| c.persist(&k)),
         sight("touch", Change, |c, k, _| c.touch(&k)),
         sight("insert_if_absent", Create, |c, k, ledger| {
