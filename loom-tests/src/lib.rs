@@ -81,6 +81,49 @@ pub fn must_fail(
     run
 }
 
+/// As [`must_fail`], in a process of its own: for mutants whose failure takes the process down
+/// because destructors fail as well, on the way out of the panic. Call it from a test function, and
+/// once only.
+///
+/// The schedules that it took are not known (0 in the table).
+///
+/// # Panics
+/// As [`must_fail`], or when the process cannot be started.
+pub fn must_fail_in_child(
+    name: &str,
+    bound: Option<usize>,
+    message: &str,
+    mutant: impl Fn() + Send + Sync + 'static,
+) {
+    const CHILD: &str = "EBBTIDE_LOOM_MUTANT";
+    if std::env::var_os(CHILD).is_some_and(|child| child == name) {
+        check(name, bound, mutant);
+        return;
+    }
+    let test = std::thread::current();
+    let test = test.name().expect("libtest names its threads after tests");
+    let begin = Instant::now();
+    let child = std::process::Command::new(std::env::current_exe().expect("this is a test binary"))
+        .args(["--exact", test, "--nocapture"])
+        .env(CHILD, name)
+        .output()
+        .expect("the test binary starts again");
+    let run = Run {
+        iterations: 0,
+        seconds: begin.elapsed().as_secs_f64(),
+    };
+    let said = String::from_utf8_lossy(&child.stderr);
+    if child.status.success() {
+        report("mutant", name, bound, run, "SURVIVES");
+        panic!("{name}: the rule is broken, and no schedule shows it");
+    }
+    if !said.contains(message) {
+        report("mutant", name, bound, run, "FAILS OTHERWISE");
+        panic!("{name}: failed, but not because of {message:?}:\n{said}");
+    }
+    report("mutant", name, bound, run, "killed");
+}
+
 /// Everything that `model` returns in any schedule within `bound`.
 ///
 /// # Panics
@@ -202,6 +245,13 @@ mod tests {
             "an increment is lost",
             || two_increments(false),
         );
+    }
+
+    #[test]
+    fn a_mutant_is_killed_in_a_process_of_its_own() {
+        must_fail_in_child("self_test_child", UNBOUNDED, "an increment is lost", || {
+            two_increments(false)
+        });
     }
 
     #[test]

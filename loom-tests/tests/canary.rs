@@ -19,13 +19,14 @@ use loom::thread;
 
 const BOUNDS: [Option<usize>; 3] = [UNBOUNDED, Some(2), Some(3)];
 
-/// Explores `model` under each bound; the outcomes must be exactly `expected`.
-fn must_see<T: Ord + Debug + Send + Clone + 'static>(
+/// Explores `model` under each bound; the outcomes must be exactly `expected`. What is wrong.
+#[must_use]
+fn see<T: Ord + Debug + Send + Clone + 'static>(
     name: &str,
     bounds: &[Option<usize>],
     expected: &[T],
     model: impl Fn() -> T + Send + Sync + Clone + 'static,
-) {
+) -> Vec<String> {
     let expected: BTreeSet<T> = expected.iter().cloned().collect();
     let mut failures = Vec::new();
     for &bound in bounds {
@@ -40,11 +41,16 @@ fn must_see<T: Ord + Debug + Send + Clone + 'static>(
         report("canary", name, bound, run, &verdict);
         if verdict != "complete" {
             failures.push(format!(
-                "bound {bound:?}: never seen {missed:?}, seen although impossible {impossible:?}"
+                "{name}, bound {bound:?}: never seen {missed:?}, seen although impossible {impossible:?}"
             ));
         }
     }
-    assert!(failures.is_empty(), "{name}: {}", failures.join("; "));
+    failures
+}
+
+/// Fails if anything was wrong, after all shapes of a test have been explored and reported.
+fn assert_complete(wrong: &[String]) {
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// Two threads over one shared value, `first` on the main thread; their two results.
@@ -69,64 +75,96 @@ fn load_then_cas(word: &AtomicU64, from: u64, to: u64) -> bool {
 
 #[test]
 fn a_reader_sees_both_sides_of_a_load_then_cas() {
-    must_see("load_cas_against_main_reader", &BOUNDS, &[0, 1], || {
-        race(
-            AtomicU64::new(0),
-            |word| word.load(Acquire),
-            |word| load_then_cas(word, 0, 1),
-        )
-        .0
-    });
-    must_see("load_cas_against_spawned_reader", &BOUNDS, &[0, 1], || {
-        race(
-            AtomicU64::new(0),
-            |word| load_then_cas(word, 0, 1),
-            |word| word.load(Acquire),
-        )
-        .1
-    });
+    let mut wrong = Vec::new();
+    wrong.extend(see(
+        "load_cas_against_main_reader",
+        &BOUNDS,
+        &[0, 1],
+        || {
+            race(
+                AtomicU64::new(0),
+                |word| word.load(Acquire),
+                |word| load_then_cas(word, 0, 1),
+            )
+            .0
+        },
+    ));
+    wrong.extend(see(
+        "load_cas_against_spawned_reader",
+        &BOUNDS,
+        &[0, 1],
+        || {
+            race(
+                AtomicU64::new(0),
+                |word| load_then_cas(word, 0, 1),
+                |word| word.load(Acquire),
+            )
+            .1
+        },
+    ));
+    assert_complete(&wrong);
 }
 
 #[test]
 fn a_reader_sees_both_sides_of_an_irrelevant_load_then_store() {
+    let mut wrong = Vec::new();
     // The program of tokio-rs/loom #392.
-    must_see("load_store_against_main_reader", &BOUNDS, &[0, 1], || {
-        race(
-            AtomicU64::new(0),
-            |word| word.load(Acquire),
-            |word| {
-                word.load(Acquire);
-                word.swap(1, AcqRel);
-            },
-        )
-        .0
-    });
+    wrong.extend(see(
+        "load_store_against_main_reader",
+        &BOUNDS,
+        &[0, 1],
+        || {
+            race(
+                AtomicU64::new(0),
+                |word| word.load(Acquire),
+                |word| {
+                    word.load(Acquire);
+                    word.swap(1, AcqRel);
+                },
+            )
+            .0
+        },
+    ));
+    assert_complete(&wrong);
 }
 
 #[test]
 fn a_reader_sees_both_sides_of_a_fetch_add() {
-    must_see("fetch_add_against_main_reader", &BOUNDS, &[0, 1], || {
-        race(
-            AtomicU64::new(0),
-            |word| word.load(Acquire),
-            |word| word.fetch_add(1, AcqRel),
-        )
-        .0
-    });
-    must_see("fetch_add_against_spawned_reader", &BOUNDS, &[0, 1], || {
-        race(
-            AtomicU64::new(0),
-            |word| word.fetch_add(1, AcqRel),
-            |word| word.load(Acquire),
-        )
-        .1
-    });
+    let mut wrong = Vec::new();
+    wrong.extend(see(
+        "fetch_add_against_main_reader",
+        &BOUNDS,
+        &[0, 1],
+        || {
+            race(
+                AtomicU64::new(0),
+                |word| word.load(Acquire),
+                |word| word.fetch_add(1, AcqRel),
+            )
+            .0
+        },
+    ));
+    wrong.extend(see(
+        "fetch_add_against_spawned_reader",
+        &BOUNDS,
+        &[0, 1],
+        || {
+            race(
+                AtomicU64::new(0),
+                |word| word.fetch_add(1, AcqRel),
+                |word| word.load(Acquire),
+            )
+            .1
+        },
+    ));
+    assert_complete(&wrong);
 }
 
 #[test]
 fn two_writers_come_in_both_orders() {
+    let mut wrong = Vec::new();
     // (what each found, what stays)
-    must_see(
+    wrong.extend(see(
         "swap_against_swap",
         &BOUNDS,
         &[(0, 1, 2), (2, 0, 1)],
@@ -138,12 +176,14 @@ fn two_writers_come_in_both_orders() {
             );
             (mine, theirs, word.load(Acquire))
         },
-    );
+    ));
+    assert_complete(&wrong);
 }
 
 #[test]
 fn of_two_load_then_cas_either_may_win() {
-    must_see(
+    let mut wrong = Vec::new();
+    wrong.extend(see(
         "load_cas_against_load_cas",
         &BOUNDS,
         &[(true, false, 1), (false, true, 2)],
@@ -155,7 +195,8 @@ fn of_two_load_then_cas_either_may_win() {
             );
             (mine, theirs, word.load(Acquire))
         },
-    );
+    ));
+    assert_complete(&wrong);
 }
 
 /// Extends a word of 10 to 20; refused when it is over.
@@ -177,8 +218,9 @@ fn finalize(word: &AtomicU64) -> u64 {
 
 #[test]
 fn an_idle_extension_and_a_finalizer_each_may_win() {
+    let mut wrong = Vec::new();
     // (extended, what the finalizer left): the deadline word's rule P1 in small.
-    must_see(
+    wrong.extend(see(
         "finalizer_against_idle_extension",
         &BOUNDS,
         &[(0, false), (20, true)],
@@ -186,8 +228,8 @@ fn an_idle_extension_and_a_finalizer_each_may_win() {
             let (left, extended, _) = race(AtomicU64::new(10), finalize, extend);
             (left, extended)
         },
-    );
-    must_see(
+    ));
+    wrong.extend(see(
         "idle_extension_against_finalizer",
         &BOUNDS,
         &[(false, 0), (true, 20)],
@@ -195,9 +237,9 @@ fn an_idle_extension_and_a_finalizer_each_may_win() {
             let (extended, left, _) = race(AtomicU64::new(10), extend, finalize);
             (extended, left)
         },
-    );
+    ));
     // A reader that looks twice sees the word go forward in every way that it can.
-    must_see(
+    wrong.extend(see(
         "reader_against_idle_extension",
         &BOUNDS,
         &[(10, 10), (10, 20), (20, 20)],
@@ -209,7 +251,8 @@ fn an_idle_extension_and_a_finalizer_each_may_win() {
             )
             .0
         },
-    );
+    ));
+    assert_complete(&wrong);
 }
 
 /// 1 or 2: acquired, and the other had or had not been there; 9: refused.
@@ -222,26 +265,39 @@ fn try_to_lock(mutex: &Mutex<u64>) -> u64 {
 
 #[test]
 fn try_lock_comes_before_during_and_after_another_hold() {
-    must_see("main_try_lock_against_lock", &BOUNDS, &[1, 2, 9], || {
-        race(Mutex::new(0), try_to_lock, |mutex| {
-            *mutex.lock().unwrap() += 1;
-        })
-        .0
-    });
-    must_see("spawned_try_lock_against_lock", &BOUNDS, &[1, 2, 9], || {
-        race(
-            Mutex::new(0),
-            |mutex| *mutex.lock().unwrap() += 1,
-            try_to_lock,
-        )
-        .1
-    });
+    let mut wrong = Vec::new();
+    wrong.extend(see(
+        "main_try_lock_against_lock",
+        &BOUNDS,
+        &[1, 2, 9],
+        || {
+            race(Mutex::new(0), try_to_lock, |mutex| {
+                *mutex.lock().unwrap() += 1;
+            })
+            .0
+        },
+    ));
+    wrong.extend(see(
+        "spawned_try_lock_against_lock",
+        &BOUNDS,
+        &[1, 2, 9],
+        || {
+            race(
+                Mutex::new(0),
+                |mutex| *mutex.lock().unwrap() += 1,
+                try_to_lock,
+            )
+            .1
+        },
+    ));
+    assert_complete(&wrong);
 }
 
 #[test]
 fn try_lock_does_not_wait_for_a_holder_that_waits_for_it() {
+    let mut wrong = Vec::new();
     // tokio-rs/loom #376: reported as a deadlock.
-    must_see(
+    wrong.extend(see(
         "try_lock_against_a_joining_holder",
         &BOUNDS,
         &[(true, true), (true, false), (false, true)],
@@ -253,7 +309,8 @@ fn try_lock_does_not_wait_for_a_holder_that_waits_for_it() {
             let their = thread.join().unwrap();
             (mine.is_ok(), their)
         },
-    );
+    ));
+    assert_complete(&wrong);
 }
 
 /// Two readers against a writer of 1, then 2; what they saw. Read-modify-writes read the latest
@@ -272,11 +329,18 @@ fn two_observers() -> (u64, u64) {
 
 #[test]
 fn a_bound_leaves_out_nothing_that_it_allows() {
+    let mut wrong = Vec::new();
     // Interrupting the writer once lets one observer or both run there: going on with the other
     // observer after the first has ended is no interruption.
     let once = [(2, 2), (0, 0), (1, 1), (0, 2), (1, 2), (2, 0), (2, 1)];
-    must_see("two_observers_bound_1", &[Some(1)], &once, two_observers);
+    wrong.extend(see(
+        "two_observers_bound_1",
+        &[Some(1)],
+        &once,
+        two_observers,
+    ));
     let all = [&once[..], &[(0, 1), (1, 0)]].concat();
     let bounds = [Some(2), Some(3), UNBOUNDED];
-    must_see("two_observers", &bounds, &all, two_observers);
+    wrong.extend(see("two_observers", &bounds, &all, two_observers));
+    assert_complete(&wrong);
 }

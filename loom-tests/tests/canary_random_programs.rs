@@ -150,7 +150,7 @@ fn loads_and_read_modify_writes_of_one_word() {
 
 #[test]
 fn all_accesses_to_two_words() {
-    check_programs("programs_on_two_words", 120, |random| {
+    check_programs("programs_on_two_words", 200, |random| {
         let word = random.below(2);
         match random.below(5) {
             0 => Step::Load(word),

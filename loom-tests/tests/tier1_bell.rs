@@ -6,7 +6,12 @@
 #[allow(dead_code)]
 #[path = "../../src/reaper/bell.rs"]
 mod bell;
-#[allow(dead_code, unused_imports, unsafe_code)]
+#[allow(
+    dead_code,
+    unused_imports,
+    unsafe_code,
+    clippy::unsafe_removed_from_name
+)]
 #[path = "../../src/sync.rs"]
 mod sync;
 

@@ -10,7 +10,12 @@ mod counter;
 #[allow(dead_code, unreachable_pub)]
 #[path = "../../src/error.rs"]
 mod error;
-#[allow(dead_code, unused_imports, unsafe_code)]
+#[allow(
+    dead_code,
+    unused_imports,
+    unsafe_code,
+    clippy::unsafe_removed_from_name
+)]
 #[path = "../../src/sync.rs"]
 mod sync;
 

@@ -12,7 +12,12 @@ mod lane;
 #[allow(dead_code)]
 #[path = "../../src/limits.rs"]
 mod limits;
-#[allow(dead_code, unused_imports, unsafe_code)]
+#[allow(
+    dead_code,
+    unused_imports,
+    unsafe_code,
+    clippy::unsafe_removed_from_name
+)]
 #[path = "../../src/sync.rs"]
 mod sync;
 #[allow(dead_code)]

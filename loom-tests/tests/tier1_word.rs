@@ -5,7 +5,12 @@
 //! order in which the shard takes them.
 
 // The library's own files, compiled against the model checker. Not everything in them is used.
-#[allow(dead_code, unused_imports, unsafe_code)]
+#[allow(
+    dead_code,
+    unused_imports,
+    unsafe_code,
+    clippy::unsafe_removed_from_name
+)]
 #[path = "../../src/sync.rs"]
 mod sync;
 #[allow(dead_code)]
