@@ -130,34 +130,47 @@ fn clock_nanos(clock: libc::clockid_t) -> Option<u64> {
 }
 
 /// A flag that a thread waits for.
+///
+/// On std's primitives and not parking_lot's: those queue their waiters in one table of the
+/// process, and a forked child would find in it a thread that does not exist there.
 #[cfg(not(ebbtide_loom))]
 #[derive(Debug, Default)]
 pub(crate) struct Signal {
-    raised: Mutex<bool>,
-    change: parking_lot::Condvar,
+    raised: std::sync::Mutex<bool>,
+    change: std::sync::Condvar,
 }
 
 #[cfg(not(ebbtide_loom))]
 impl Signal {
     /// Lets the waiter go on, now or when it comes to wait.
     pub(crate) fn raise(&self) {
-        *self.raised.lock() = true;
-        // All: after a fork the queue may still hold a thread that did not survive it.
+        *self.lock() = true;
         self.change.notify_all();
     }
 
     /// Waits until the signal is raised, at most for `limit`, and lowers it.
     pub(crate) fn wait(&self, limit: Option<std::time::Duration>) {
-        let mut raised = self.raised.lock();
+        use std::sync::PoisonError;
+        let mut raised = self.lock();
         if !*raised {
-            match limit {
+            raised = match limit {
                 Some(limit) => {
-                    self.change.wait_for(&mut raised, limit);
+                    let waited = self.change.wait_timeout(raised, limit);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
                 }
-                None => self.change.wait(&mut raised),
-            }
+                None => self
+                    .change
+                    .wait(raised)
+                    .unwrap_or_else(PoisonError::into_inner),
+            };
         }
         *raised = false;
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, bool> {
+        self.raised
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
@@ -200,12 +213,15 @@ impl Signal {
 #[cfg(all(unix, not(ebbtide_loom)))]
 mod fork {
     use std::sync::Once;
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    use parking_lot::lock_api::RawRwLock as _;
+    use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+    use std::thread::yield_now;
 
     static FORKS: AtomicU64 = AtomicU64::new(0);
-    static GATE: parking_lot::RawRwLock = parking_lot::RawRwLock::INIT;
+    /// Threads inside the gate, and whether it is closed. Two numbers and not a lock, which could
+    /// keep waiters that a forked child does not have. SeqCst on both: whoever comes second sees
+    /// the other.
+    static INSIDE: AtomicUsize = AtomicUsize::new(0);
+    static CLOSED: AtomicBool = AtomicBool::new(false);
 
     /// How many forks lie between the first process that used the library and this one.
     #[inline]
@@ -215,12 +231,17 @@ mod fork {
     }
 
     extern "C" fn before() {
-        GATE.lock_exclusive();
+        // One fork at a time.
+        while CLOSED.swap(true, Ordering::SeqCst) {
+            yield_now();
+        }
+        while INSIDE.load(Ordering::SeqCst) > 0 {
+            yield_now();
+        }
     }
 
     extern "C" fn after_in_parent() {
-        // SAFETY: `before` has just taken it on this thread.
-        unsafe { GATE.unlock_exclusive() }
+        CLOSED.store(false, Ordering::SeqCst);
     }
 
     extern "C" fn after_in_child() {
@@ -246,11 +267,17 @@ mod fork {
         struct Leave;
         impl Drop for Leave {
             fn drop(&mut self) {
-                // SAFETY: taken below, on this thread.
-                unsafe { GATE.unlock_shared() }
+                INSIDE.fetch_sub(1, Ordering::SeqCst);
             }
         }
-        GATE.lock_shared();
+        loop {
+            INSIDE.fetch_add(1, Ordering::SeqCst);
+            if !CLOSED.load(Ordering::SeqCst) {
+                break;
+            }
+            INSIDE.fetch_sub(1, Ordering::SeqCst);
+            yield_now();
+        }
         let _leave = Leave;
         f()
     }

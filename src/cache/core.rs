@@ -40,7 +40,7 @@ pub(crate) struct Core<K, V, S> {
     pub(crate) handles: AtomicUsize,
     pub(crate) closing: AtomicBool,
     /// Entries whose listener would have run too deep inside other listeners of this cache.
-    unreported: Mutex<Vec<(usize, Departed)>>,
+    unreported: Mutex<Vec<Unreported<K, V>>>,
     /// The shard where the next `reap` begins.
     pub(crate) next_shard: AtomicUsize,
     pub(crate) name: String,
@@ -55,6 +55,14 @@ enum Dead {
     None,
     /// The bounded look met only renewed entries, and a minimum says that there is more.
     Suspected,
+}
+
+/// What a listener has still to hear of.
+enum Unreported<K, V> {
+    /// An entry that left this shard.
+    Departed(usize, Departed),
+    /// An entry that the cache could not take.
+    Refused(K, V),
 }
 
 /// A key's shard, and the hash that its shard uses.
@@ -354,22 +362,62 @@ where
         if departed.is_empty() {
             return;
         }
+        let mut departed = Some(departed);
+        self.nest(listener, || {
+            let departed = departed.take().expect("run once");
+            self.report_all(listener, shard, departed);
+        });
+        if let Some(departed) = departed {
+            let unreported = departed
+                .into_iter()
+                .map(|slot| Unreported::Departed(shard, slot));
+            self.unreported.lock().extend(unreported);
+        }
+    }
+
+    /// Tells the listener of an entry that came and had to go at once.
+    pub(crate) fn report_refused(&self, key: K, value: V) {
+        let Some(listener) = &self.rules.listener else {
+            return;
+        };
+        let mut refused = Some((key, value));
+        self.nest(listener, || {
+            let (key, value) = refused.take().expect("run once");
+            self.report_one_refused(listener, &key, &value);
+        });
+        if let Some((key, value)) = refused {
+            self.unreported.lock().push(Unreported::Refused(key, value));
+        }
+    }
+
+    fn report_one_refused(&self, listener: &Listener<K, V>, key: &K, value: &V) {
+        let told = || listener(key, value, RemovalCause::Evicted);
+        add(&self.counts.panics, crate::entry::contained(told));
+    }
+
+    /// Runs `tell` unless this thread is too deep inside listeners of this cache. The outermost
+    /// then tells what had to wait.
+    fn nest(&self, listener: &Listener<K, V>, tell: impl FnOnce()) {
         let me = std::ptr::from_ref(self).addr();
         // (A thread that is ending has no stack any more; its reports count as outermost.)
         let depth = REPORTING
             .try_with(|stack| stack.borrow().iter().filter(|&&c| c == me).count())
             .unwrap_or(0);
         if depth >= LISTENER_DEPTH as usize {
-            self.unreported
-                .lock()
-                .extend(departed.into_iter().map(|slot| (shard, slot)));
             return;
         }
         let _ = REPORTING.try_with(|stack| stack.borrow_mut().push(me));
-        self.report_all(listener, shard, departed);
+        tell();
         let outermost = depth == 0;
-        while let Some((shard, slot)) = outermost.then(|| self.unreported.lock().pop()).flatten() {
-            self.report_all(listener, shard, vec![slot]);
+        while let Some(unreported) = outermost.then(|| self.unreported.lock().pop()).flatten() {
+            match unreported {
+                Unreported::Departed(shard, slot) => {
+                    self.report_all(listener, shard, vec![slot]);
+                }
+                Unreported::Refused(key, value) => {
+                    self.report_one_refused(listener, &key, &value);
+                }
+            }
         }
         let _ = REPORTING.try_with(|stack| stack.borrow_mut().pop());
     }

@@ -15,7 +15,7 @@ use crate::reclaim::pin;
 use crate::rules::Span;
 use crate::shard::{Arrival, Hold, Look};
 use crate::slab::SlotRef;
-use crate::stats::{Path, add};
+use crate::stats::Path;
 
 impl<K, V, S> Cache<K, V, S>
 where
@@ -55,11 +55,7 @@ where
 
     fn insert_or_report(&self, key: K, value: V, lifetime: Option<Lifetime>) {
         if let Err(Refused { key, value }) = self.put(key, value, lifetime) {
-            // It came and had to go at once.
-            if let Some(listener) = &self.core.rules.listener {
-                let told = || listener(&key, &value, RemovalCause::Evicted);
-                add(&self.core.counts.panics, crate::entry::contained(told));
-            }
+            self.core.report_refused(key, value);
         }
     }
 

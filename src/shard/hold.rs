@@ -89,7 +89,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         } = self;
         let due = state.lane.min();
         let waits = !state.limbo.is_empty();
-        if due != min_before || waits || !quiet {
+        if due != shard.due() || waits || !quiet {
             shard.publish(&state);
         }
         drop(state);

@@ -313,6 +313,8 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
             }
             state.lane.shrink(unused);
             state.lifetimes.shrink(unused);
+            // (Shrinking the lane may have raised its minimum.)
+            self.publish(state);
             chunks
         };
         // Freed without the lock.
