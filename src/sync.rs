@@ -129,48 +129,60 @@ fn clock_nanos(clock: libc::clockid_t) -> Option<u64> {
     (answer == 0).then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// A flag that a thread waits for.
+/// A flag that one thread at a time waits for.
 ///
-/// On std's primitives and not parking_lot's: those queue their waiters in one table of the
-/// process, and a forked child would find in it a thread that does not exist there.
+/// Its lock is never held at the moment of a fork, and a waiter is parked on std's flag of its own:
+/// parking_lot queues waiters in one table of the process, and a condition variable locks again when
+/// it wakes, so that a forked child could find a thread there that does not exist in it.
 #[cfg(not(ebbtide_loom))]
 #[derive(Debug, Default)]
-pub(crate) struct Signal {
-    raised: std::sync::Mutex<bool>,
-    change: std::sync::Condvar,
+pub(crate) struct Signal(std::sync::Mutex<Raised>);
+
+#[cfg(not(ebbtide_loom))]
+#[derive(Debug, Default)]
+struct Raised {
+    raised: bool,
+    waiter: Option<std::thread::Thread>,
 }
 
 #[cfg(not(ebbtide_loom))]
 impl Signal {
     /// Lets the waiter go on, now or when it comes to wait.
     pub(crate) fn raise(&self) {
-        *self.lock() = true;
-        self.change.notify_all();
-    }
-
-    /// Waits until the signal is raised, at most for `limit`, and lowers it.
-    pub(crate) fn wait(&self, limit: Option<std::time::Duration>) {
-        use std::sync::PoisonError;
-        let mut raised = self.lock();
-        if !*raised {
-            raised = match limit {
-                Some(limit) => {
-                    let waited = self.change.wait_timeout(raised, limit);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
-                }
-                None => self
-                    .change
-                    .wait(raised)
-                    .unwrap_or_else(PoisonError::into_inner),
-            };
+        let waiter = self.locked(|state| {
+            state.raised = true;
+            state.waiter.take()
+        });
+        if let Some(waiter) = waiter {
+            waiter.unpark();
         }
-        *raised = false;
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, bool> {
-        self.raised
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    /// Waits until the signal is raised, at most for `limit`, and lowers it. May return sooner.
+    pub(crate) fn wait(&self, limit: Option<std::time::Duration>) {
+        let raised = self.locked(|state| {
+            if !state.raised {
+                state.waiter = Some(std::thread::current());
+            }
+            std::mem::take(&mut state.raised)
+        });
+        if raised {
+            return;
+        }
+        match limit {
+            Some(limit) => std::thread::park_timeout(limit),
+            None => std::thread::park(),
+        }
+        self.locked(|state| *state = Raised::default());
+    }
+
+    fn locked<R>(&self, f: impl FnOnce(&mut Raised) -> R) -> R {
+        without_fork(|| {
+            f(&mut self
+                .0
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner))
+        })
     }
 }
 
@@ -212,6 +224,7 @@ impl Signal {
 /// the reaper's threads out of locks and pins at the moment of a fork.
 #[cfg(all(unix, not(ebbtide_loom)))]
 mod fork {
+    use std::cell::Cell;
     use std::sync::Once;
     use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
     use std::thread::yield_now;
@@ -246,6 +259,8 @@ mod fork {
 
     extern "C" fn after_in_child() {
         FORKS.fetch_add(1, Ordering::Relaxed);
+        // Who was only about to enter is not here to step back.
+        INSIDE.store(0, Ordering::SeqCst);
         after_in_parent();
     }
 
@@ -262,13 +277,22 @@ mod fork {
         });
     }
 
+    thread_local! {
+        /// Whether this thread is inside the gate.
+        static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
+    }
+
     /// Runs `f` while no fork can happen. Keep it short; no user code.
     pub(crate) fn without_fork<R>(f: impl FnOnce() -> R) -> R {
         struct Leave;
         impl Drop for Leave {
             fn drop(&mut self) {
+                IS_INSIDE.set(false);
                 INSIDE.fetch_sub(1, Ordering::SeqCst);
             }
+        }
+        if IS_INSIDE.get() {
+            return f();
         }
         loop {
             INSIDE.fetch_add(1, Ordering::SeqCst);
@@ -278,6 +302,7 @@ mod fork {
             INSIDE.fetch_sub(1, Ordering::SeqCst);
             yield_now();
         }
+        IS_INSIDE.set(true);
         let _leave = Leave;
         f()
     }

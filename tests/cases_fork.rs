@@ -7,9 +7,69 @@ mod common;
 use std::process::exit;
 use std::time::{Duration, Instant};
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
 use ebbtide::{Cache, Counter, ManualClock, Reaper};
 
-use common::{Ledger, S, Tracked, eventually, tag};
+use common::{S, eventually};
+
+/// Counts drops without a lock, which a thread that is not there might hold.
+struct Ledger {
+    made: AtomicUsize,
+    drops: [AtomicU8; 100_000],
+}
+
+impl Ledger {
+    fn new() -> Arc<Self> {
+        Arc::new(Ledger {
+            made: AtomicUsize::new(0),
+            drops: [const { AtomicU8::new(0) }; 100_000],
+        })
+    }
+
+    fn value(self: &Arc<Self>, tag: u64) -> Tracked {
+        Tracked(Arc::new(Original {
+            serial: self.made.fetch_add(1, Ordering::Relaxed),
+            tag,
+            ledger: Arc::clone(self),
+        }))
+    }
+
+    fn made(&self) -> usize {
+        self.made.load(Ordering::Relaxed)
+    }
+
+    fn is_dropped(&self, serial: usize) -> bool {
+        self.drops[serial].load(Ordering::Acquire) > 0
+    }
+
+    fn is_dropped_twice(&self) -> bool {
+        let drops = self.drops.iter();
+        drops.into_iter().any(|n| n.load(Ordering::Acquire) > 1)
+    }
+}
+
+struct Original {
+    serial: usize,
+    tag: u64,
+    ledger: Arc<Ledger>,
+}
+
+impl Drop for Original {
+    fn drop(&mut self) {
+        self.ledger.drops[self.serial].fetch_add(1, Ordering::Release);
+    }
+}
+
+#[derive(Clone)]
+struct Tracked(Arc<Original>);
+
+impl Tracked {
+    fn tag(&self) -> u64 {
+        self.0.tag
+    }
+}
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -24,7 +84,7 @@ enum Fault {
     Reclaim = 13,
     NewCache = 14,
     Counter = 15,
-    End = 16,
+    DroppedTwice = 16,
 }
 
 struct Caches {
@@ -35,7 +95,7 @@ struct Caches {
 }
 
 /// The child's checks; must not unwind or print, and knows time limits.
-fn in_child(caches: Caches, ledger: &Ledger) -> Fault {
+fn in_child(caches: Caches, ledger: &Arc<Ledger>) -> Fault {
     let Caches {
         shared,
         dedicated,
@@ -95,11 +155,13 @@ fn in_child(caches: Caches, ledger: &Ledger) -> Fault {
         }
         std::thread::sleep(MS);
     }
+    // Prompt, also where a thread that is not here held the cache at the fork. (What such a thread
+    // held stays with this process, so that how many are dropped is not certain.)
     drop((fresh, shared, dedicated, bounded, manual));
-    match (0..ledger.made()).all(|serial| ledger.is_dropped(serial)) {
-        true => Fault::None,
-        false => Fault::End,
+    if ledger.is_dropped_twice() {
+        return Fault::DroppedTwice;
     }
+    Fault::None
 }
 
 #[test]
@@ -173,13 +235,14 @@ fn a_forked_child_reads_writes_and_reclaims() {
             "round {round}"
         );
         // The parent goes on as before.
-        assert_eq!(tag(caches.shared.get(&7)), Some(7));
+        assert_eq!(caches.shared.get(&7).map(|value| value.tag()), Some(7));
         eventually("the parent's worker still reclaims", || {
             held(&caches.shared) && held(&caches.dedicated)
         });
     }
     drop(all);
-    ledger.assert_all_dropped_once();
+    let drops = ledger.drops[..ledger.made()].iter();
+    assert!(drops.into_iter().all(|n| n.load(Ordering::Acquire) == 1));
 }
 
 fn exit_with(reason: &str) -> ! {

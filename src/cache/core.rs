@@ -425,7 +425,7 @@ where
     fn report_all(&self, listener: &Listener<K, V>, shard: usize, departed: Vec<Departed>) {
         let slab = self.shards[shard].slab();
         for slot in &departed {
-            let entry = slab.departed(slot, &pin());
+            let entry = without_fork(|| slab.departed(slot, &pin()));
             add(&self.counts.panics, report(entry, slot.cause, listener));
         }
         self.shards[shard].bury(self.bell(shard), departed);

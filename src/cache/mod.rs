@@ -263,20 +263,16 @@ impl<K, V, S> Drop for Cache<K, V, S> {
             return;
         };
         enrolment.dismiss();
-        if !enrolment.is_here() {
-            // A forked child: a thread that was inside a slice at the fork does not exist here and
-            // will never let go. Where none was, there is nothing to wait for.
-            return;
-        }
         if enrolment.is_this_thread() {
             // The reaper drops the last handle (it was inside a value or a listener): its own
             // reference, higher up on this stack, ends the cache.
             return;
         }
         // A thread of the crew may still be inside a slice. Wait for it, so that every value is
-        // dropped when this returns, on this thread.
+        // dropped when this returns, on this thread. (If one was at the moment of a fork, the child
+        // keeps the values: that thread's reference exists there, but not the thread.)
         let mut patience = 0u32;
-        while Arc::strong_count(&self.core) > 1 {
+        while !enrolment.is_left_alone() {
             patience += 1;
             if patience < 100 {
                 std::thread::yield_now();

@@ -71,7 +71,7 @@ impl Bell {
         self.signal.is_some() && self.process.load(Ordering::Relaxed) != forks()
     }
 
-    /// Notes that the worker lives in this process now.
+    /// Notes that the worker lives in this process now; before it begins to work.
     pub(crate) fn adopt(&self) {
         self.process.store(forks(), Ordering::Relaxed);
         self.rise();
@@ -81,7 +81,6 @@ impl Bell {
     fn wake(&self) {
         // Swap: of several writers one wakes.
         if self.planned.swap(AWAKE, Ordering::Relaxed) != AWAKE
-            && !self.is_orphaned()
             && let Some(signal) = &self.signal
         {
             signal.raise();

@@ -7,7 +7,7 @@
 //! its own thread.
 
 use std::cell::RefCell;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ use crate::lane;
 use crate::limits::DROP_SLICE;
 use crate::stats::add;
 use crate::sync::{
-    Arc, AtomicBool, Mutex, Ordering, Signal, Weak, forks, watch_forks, without_fork,
+    Arc, AtomicBool, AtomicU64, Mutex, Ordering, Signal, Weak, forks, watch_forks, without_fork,
 };
 
 /// Idle cycles at its interval before a worker sleeps until something is due.
@@ -49,6 +49,46 @@ struct Job {
     target: Weak<dyn Target>,
     /// One bell for each sweeping thread.
     bells: Arc<[Bell]>,
+    visits: Arc<Visits>,
+}
+
+/// How many of a crew's threads hold a cache, and in which process of a forking family: those of
+/// another process do not exist here and will never let go.
+#[derive(Debug, Default)]
+struct Visits(AtomicU64);
+
+impl Visits {
+    const COUNT_BITS: u32 = 32;
+
+    fn first() -> u64 {
+        forks() << Self::COUNT_BITS
+    }
+
+    /// One more; says what [`leave`](Self::leave) has to be told. Only under the roster's lock.
+    fn enter(&self) -> u64 {
+        let first = Self::first();
+        // Relaxed: the roster's lock orders this before the end of the job.
+        let now = self.0.load(Ordering::Relaxed);
+        if now >= first {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        } else {
+            // Nobody of this process is inside, or `now` would say so: no decrement can be lost.
+            self.0.store(first + 1, Ordering::Relaxed);
+        }
+        first
+    }
+
+    fn leave(&self, first: u64) {
+        if first == Self::first() {
+            // Release: pairs with `is_over`'s Acquire, so that what the visitor did comes before.
+            self.0.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        // Acquire: pairs with `leave`'s Release.
+        self.0.load(Ordering::Acquire) <= Self::first()
+    }
 }
 
 struct Roster {
@@ -77,6 +117,7 @@ pub(crate) struct Enrolment {
     target: Weak<dyn Target>,
     /// One bell for each sweeping thread: shard s is served by thread s modulo their number.
     pub(crate) bells: Arc<[Bell]>,
+    visits: Arc<Visits>,
 }
 
 impl Enrolment {
@@ -106,7 +147,12 @@ impl Enrolment {
         name: &str,
     ) -> Result<Self, String> {
         watch_forks();
-        Arc::new(Crew::new(format!("ebbtide {name}"), threads, false)).enrol(target)
+        Arc::new(Crew::new(
+            format!("ebbtide {name}").trim_end().into(),
+            threads,
+            false,
+        ))
+        .enrol(target)
     }
 
     /// Takes the cache off the list. No thread of the crew will look at it again, but one may be
@@ -137,18 +183,17 @@ impl Enrolment {
         }
     }
 
-    /// Whether the crew's threads live in this process: after a fork, the child has none of them.
-    pub(crate) fn is_here(&self) -> bool {
-        self.crew.roster.lock().process == forks()
+    /// Whether no thread of the crew holds the cache any more. Once dismissed it stays so. A thread
+    /// that held it in the process that this one was forked from does not count.
+    pub(crate) fn is_left_alone(&self) -> bool {
+        self.visits.is_over()
     }
 
     /// Starts the threads anew after a fork, in which they did not survive.
     #[cold]
     pub(crate) fn revive(&self) {
-        // No thread can be had: the next write tries again.
-        if self.crew.start_missing().is_ok() {
-            self.bells.iter().for_each(Bell::adopt);
-        }
+        // If no thread can be had, the next write tries again.
+        let _ = self.crew.start_missing();
     }
 
     /// Whether the current thread is one of the crew's.
@@ -197,9 +242,11 @@ impl Crew {
             .iter()
             .map(|signal| Bell::new(Arc::clone(signal)))
             .collect();
+        let visits = Arc::<Visits>::default();
         self.roster.lock().jobs.push(Job {
             target: target.clone(),
             bells: Arc::clone(&bells),
+            visits: Arc::clone(&visits),
         });
         if let Err(reason) = self.start_missing() {
             let mut roster = self.roster.lock();
@@ -211,10 +258,11 @@ impl Crew {
             crew: self,
             target,
             bells,
+            visits,
         })
     }
 
-    /// Starts the threads that are not running in this process.
+    /// Starts the threads that are not running in this process: all of them or none.
     fn start_missing(self: &Arc<Self>) -> Result<(), String> {
         let mut roster = self.roster.lock();
         if roster.process != forks() {
@@ -225,6 +273,8 @@ impl Crew {
         if !roster.threads.is_empty() {
             return Ok(());
         }
+        // Dropped unused, it sends those home that did start when another could not.
+        let mut latches = Vec::new();
         for number in 0..=self.sweepers.len() {
             let crew = Arc::clone(self);
             let is_dropper = number == self.sweepers.len();
@@ -233,9 +283,13 @@ impl Crew {
             } else {
                 format!("reap {number}")
             };
+            let (latch, opened) = mpsc::channel();
             let started = thread::Builder::new()
                 .name(format!("{} {what}", self.name))
                 .spawn(move || {
+                    if opened.recv().is_err() {
+                        return;
+                    }
                     WORKS_FOR.with_borrow_mut(|works_for| *works_for = Some(crew.id()));
                     if is_dropper {
                         crew.drop_values()
@@ -246,13 +300,19 @@ impl Crew {
             match started {
                 Ok(thread) => roster.threads.push(thread),
                 Err(reason) => {
-                    // Half a crew is none: those that did start end by themselves.
-                    self.stop.store(true, Ordering::Release);
-                    self.wake_all();
                     roster.threads.clear();
                     return Err(reason.to_string());
                 }
             }
+            latches.push(latch);
+        }
+        // Before any of them can doze.
+        for bell in roster.jobs.iter().flat_map(|job| &*job.bells) {
+            bell.adopt();
+        }
+        for latch in latches {
+            // A thread that waits for its latch is there to hear it.
+            let _ = latch.send(());
         }
         Ok(())
     }
@@ -266,9 +326,13 @@ impl Crew {
         without_fork(|| {
             let roster = self.roster.lock();
             let job = roster.jobs.get(position)?;
-            // Upgraded under the roster's lock: after `dismiss` no thread picks the cache up.
+            // Under the roster's lock: after `dismiss` no thread picks the cache up.
             Some(Pick {
-                target: job.target.upgrade(),
+                visit: job.target.upgrade().map(|target| Visit {
+                    first: job.visits.enter(),
+                    visits: Arc::clone(&job.visits),
+                    target: Some(target),
+                }),
                 bells: Arc::clone(&job.bells),
             })
         })
@@ -281,13 +345,14 @@ impl Crew {
             let mut wake_at: Option<Instant> = None;
             plans.iter_mut().for_each(|plan| plan.seen = false);
             let mut position = 0;
-            while let Some(Pick { target, bells }) = self.pick(position) {
+            while let Some(Pick { visit, bells }) = self.pick(position) {
                 position += 1;
-                let Some(target) = target else { continue };
-                let plan = match plans.iter().position(|plan| plan.is_for(&target)) {
+                let Some(visit) = visit else { continue };
+                let target = visit.target();
+                let plan = match plans.iter().position(|plan| plan.is_for(target)) {
                     Some(at) => &mut plans[at],
                     None => {
-                        plans.push(Plan::new(&target));
+                        plans.push(Plan::new(target));
                         plans.last_mut().expect("just pushed")
                     }
                 };
@@ -301,14 +366,12 @@ impl Crew {
                 // own): the other caches must not pay for it.
                 let mut next = Some(Instant::now() + target.settings().interval.min(LONGEST));
                 let panics = contained(|| {
-                    next = plan.come_by(&*target, &worker, &self.dropper);
+                    next = plan.come_by(&**target, &worker, &self.dropper);
                 });
                 add(&target.counts().panics, panics);
                 if let Some(next) = next {
                     wake_at = Some(wake_at.map_or(next, |wake_at| wake_at.min(next)));
                 }
-                // If this was the last reference, dropping values can panic.
-                contained(|| drop(target));
             }
             plans.retain(|plan| plan.seen);
             if !self.is_over() && wake_at.is_none_or(|moment| moment > Instant::now()) {
@@ -321,11 +384,11 @@ impl Crew {
     fn drop_values(&self) {
         while !self.is_over() {
             let (mut position, mut dropped) = (0, false);
-            while let Some(Pick { target, .. }) = self.pick(position) {
+            while let Some(Pick { visit, .. }) = self.pick(position) {
                 position += 1;
-                let Some(target) = target else { continue };
-                dropped |= drop_ripe_values(&*target);
-                contained(|| drop(target));
+                if let Some(visit) = visit {
+                    dropped |= drop_ripe_values(&**visit.target());
+                }
             }
             if !dropped && !self.is_over() {
                 self.dropper.wait(None);
@@ -361,10 +424,33 @@ fn drop_ripe_values(target: &dyn Target) -> bool {
     dropped
 }
 
-/// A cache picked from the list, if it is still there.
+/// A place of the list, with the cache if it is still there.
 struct Pick {
-    target: Option<Arc<dyn Target>>,
+    visit: Option<Visit>,
     bells: Arc<[Bell]>,
+}
+
+/// A thread's hold of a cache.
+struct Visit {
+    /// `None` only while this is dropped.
+    target: Option<Arc<dyn Target>>,
+    visits: Arc<Visits>,
+    first: u64,
+}
+
+impl Visit {
+    fn target(&self) -> &Arc<dyn Target> {
+        self.target.as_ref().expect("held until the end")
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        let target = self.target.take();
+        // If this was the last reference, dropping values can panic.
+        contained(|| drop(target));
+        self.visits.leave(self.first);
+    }
 }
 
 fn nanos(length: Duration) -> u64 {

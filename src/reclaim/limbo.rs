@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::Guard;
 use crate::limits::LIMBO_BATCH;
 use crate::slab::Departed;
-use crate::sync::{Arc, AtomicBool, Ordering};
+use crate::sync::{Arc, AtomicBool, Ordering, forks};
 
 /// Memory that readers may still look at; dropping it frees it.
 pub(crate) type Retired = Box<dyn Send>;
@@ -28,6 +28,8 @@ struct Sealed {
     batches: VecDeque<Batch>,
     /// Set once every pin from before the sealing is gone.
     over: Arc<AtomicBool>,
+    /// In which process of a forking family it was sealed.
+    process: u64,
 }
 
 /// Some slots and tables of a batch past its grace period: nobody else can see them.
@@ -94,6 +96,12 @@ impl Limbo {
         if !self.open.is_empty() {
             self.full.push_back(std::mem::take(&mut self.open));
         }
+        // The mark of a batch that was sealed before a fork may have been left with a thread that
+        // does not exist here. A second grace period is as good as the first.
+        let process = forks();
+        while let Some(lost) = self.sealed.pop_front_if(|sealed| sealed.process != process) {
+            self.full.extend(lost.batches);
+        }
         if self.full.is_empty() {
             return;
         }
@@ -105,6 +113,7 @@ impl Limbo {
         self.sealed.push_back(Sealed {
             batches: std::mem::take(&mut self.full),
             over,
+            process,
         });
     }
 

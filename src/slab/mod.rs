@@ -31,7 +31,7 @@ use crate::RemovalCause;
 use crate::entry::Entry;
 use crate::limits::{CHUNK_BYTES, CHUNK_MAX_SHIFT, MAX_SLOTS, SIDE_CHUNK};
 use crate::reclaim::{Guard, Limbo, Ripe};
-use crate::sync::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use crate::sync::{AtomicPtr, AtomicU8, AtomicU64, Ordering, without_fork};
 use bitmap::Bitmap;
 
 /// A slot that was linked at some moment of the pin `'g`: its entry stays filled until that pin
@@ -493,14 +493,14 @@ impl<K, V> Slab<K, V> {
         let slots = batch.into_slots();
         // The addresses are looked up under a pin, which keeps the table that names the chunks;
         // the drops, which run user code, are not.
-        let entries: Vec<*const Entry<K, V>> = {
+        let entries: Vec<*const Entry<K, V>> = without_fork(|| {
             let _guard = crate::reclaim::pin();
             // SAFETY: the slots are taken until they are released, and the pin is held.
             slots
                 .iter()
                 .map(|&id| unsafe { self.entry_at(id) })
                 .collect()
-        };
+        });
         let mut panics = 0;
         for (i, &entry) in entries.iter().enumerate() {
             if let Some(&ahead) = entries.get(i + 8) {
