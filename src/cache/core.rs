@@ -246,6 +246,13 @@ where
         }
     }
 
+    /// How many entries are linked in a cache that counts them: a bounded one.
+    pub(crate) fn bounded_count(&self) -> Option<u64> {
+        // Somebody's removal may be counted before the insertion that it undid, by another thread.
+        let linked = self.linked.load(Ordering::Relaxed).max(0).unsigned_abs();
+        (self.rules.max_entries != u64::MAX).then_some(linked)
+    }
+
     /// Whether more is linked than may be.
     fn is_over_bound(&self) -> bool {
         let most = i64::try_from(self.rules.max_entries).unwrap_or(i64::MAX);

@@ -105,9 +105,13 @@ where
 
     /// Linked entries, expired ones that have not been unlinked yet among them.
     ///
-    /// Takes each shard's lock in turn for a few instructions.
+    /// In a bounded cache one atomic load. Without a bound it takes each shard's lock in turn for a
+    /// few instructions, so that it is no snapshot while others write.
     pub fn entry_count(&self) -> u64 {
-        self.core.shards.iter().map(|shard| shard.counts().0).sum()
+        self.core.bounded_count().unwrap_or_else(|| {
+            let counts = self.core.shards.iter().map(|shard| shard.counts().0);
+            counts.sum()
+        })
     }
 
     /// What the cache has done so far. Takes each shard's lock in turn for a short copy.

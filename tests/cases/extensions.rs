@@ -1,15 +1,13 @@
 //! Faults that caches with lifetimes have had: what moves a deadline, and what does not.
 
-mod common;
-
 use std::time::Duration;
 
 use ebbtide::{Cache, Lifetime, ManualClock, Op, RemovalCause};
 
-use common::matrix::{Config, Rig, for_each, with_cache};
-use common::origins::{KEY, TEN, origins, two_configs};
-use common::sights::{Effect, reads};
-use common::{Ledger, NS, S, Tracked};
+use crate::common::matrix::{Config, Rig, for_each, with_cache};
+use crate::common::origins::{KEY, TEN, origins, two_configs};
+use crate::common::sights::{Effect, reads};
+use crate::common::{Ledger, NS, S, Tracked};
 
 #[test]
 fn an_extended_entry_is_not_reported_at_its_old_deadline_and_once_at_its_new_one() {

@@ -1,18 +1,18 @@
 //! Races with one outcome that is right, forced by a clock, a comparison, a clone or a closure that
 //! waits in the middle of an operation.
 
-mod common;
-
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use ebbtide::{Builder, Cache, Computed, Lifetime, Op, RemovalCause};
 
-use common::matrix::for_each;
-use common::pause::{Gate, GatedKey, PausingClock, pause_at};
-use common::sights::{Sight, reads};
-use common::{Events, Ledger, S, Tracked, ZERO, assert_counts_agree, eventually, promptly, tag};
+use crate::common::matrix::for_each;
+use crate::common::pause::{Gate, GatedKey, PausingClock, pause_at};
+use crate::common::sights::{Sight, reads};
+use crate::common::{
+    Events, Ledger, S, Tracked, ZERO, assert_counts_agree, eventually, promptly, tag,
+};
 
 const KEY: u64 = 7;
 

@@ -1,15 +1,12 @@
 //! What entries cost in the seed's model, counted over what the cache holds: the
 //! shapes of a session, and the loan counters of a whole catalog.
 
-#[path = "common/seeds/mod.rs"]
-mod seeds;
-
 use ebbtide::{Cache, ManualClock};
 
-use seeds::books::{self, BOOKS, HOT_BOOKS, LEDGER, QUERIES};
-use seeds::figures::{self, BudgetRow, ShapeRow};
-use seeds::random::to_fixed;
-use seeds::session_day::{LIFETIME, MEMBERS, OVERHEAD, Session, cost};
+use crate::seeds::books::{self, BOOKS, HOT_BOOKS, LEDGER, QUERIES};
+use crate::seeds::figures::{self, BudgetRow, ShapeRow};
+use crate::seeds::random::to_fixed;
+use crate::seeds::session_day::{LIFETIME, MEMBERS, OVERHEAD, Session, cost};
 
 /// The member whose session the seed writes down in six shapes.
 const SAMPLE: Session = Session { member: 4_242 };

@@ -1,8 +1,6 @@
 //! Several threads, few keys, every operation, a clock that is stepped: nothing comes back, nothing
 //! is lost, each value leaves once.
 
-mod common;
-
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -11,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use ebbtide::{Cache, Lifetime, ManualClock, Op, Reaper};
 
-use common::matrix::{Config, for_each};
-use common::{CountedKey, Events, Ledger, PATIENCE, S, Tracked, assert_counts_agree, eventually};
+use crate::common::matrix::{Config, for_each};
+use crate::common::{
+    CountedKey, Events, Ledger, PATIENCE, S, Tracked, assert_counts_agree, eventually,
+};
 
 /// How long each configuration is worked on.
 const SPELL: Duration = Duration::from_millis(250);

@@ -1,16 +1,14 @@
 //! Faults that caches with lifetimes have had: when an entry is over, on which paths, and what
 //! a clock that jumps does to it. Everything under a clock moved by hand.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
 use ebbtide::{Cache, Lifetime, Op, Reaper, Strategy};
 
-use common::matrix::{Config, Rig, for_each, with_cache};
-use common::origins::{KEY, Origin, TEN, origins, two_configs};
-use common::sights::{Effect, Sight, sights};
-use common::{NS, S, ZERO, tag};
+use crate::common::matrix::{Config, Rig, for_each, with_cache};
+use crate::common::origins::{KEY, Origin, TEN, origins, two_configs};
+use crate::common::sights::{Effect, Sight, sights};
+use crate::common::{NS, S, ZERO, tag};
 
 #[test]
 fn a_nanosecond_before_the_deadline_it_lives_and_at_it_it_is_over_on_every_path() {

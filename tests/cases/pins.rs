@@ -1,14 +1,12 @@
 //! Pins that last: what they hold up, and what not. In a binary of their own, because a pin holds up
 //! the whole process.
 
-mod common;
-
 use std::thread;
 use std::time::Duration;
 
 use ebbtide::{Cache, ManualClock, Reaper};
 
-use common::{Ledger, S, Tracked, eventually, tag};
+use crate::common::{Ledger, S, Tracked, eventually, tag};
 
 #[test]
 fn a_long_pin_holds_up_drops_and_nothing_else_and_what_waits_is_shown() {

@@ -1,16 +1,14 @@
 //! What must not pile up: side structures behind a bound, the dead behind the living, values behind
 //! a thread that stays.
 
-mod common;
-
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use ebbtide::{Cache, ManualClock, Reaper, RemovalCause, Strategy};
 
-use common::matrix::{Config, for_each, with_cache};
-use common::{Events, Ledger, S, Tracked, ZERO, assert_counts_agree, eventually, tag};
+use crate::common::matrix::{Config, for_each, with_cache};
+use crate::common::{Events, Ledger, S, Tracked, ZERO, assert_counts_agree, eventually, tag};
 
 #[test]
 fn a_million_keys_that_came_by_leave_no_more_behind_than_the_bound() {

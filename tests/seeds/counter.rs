@@ -2,9 +2,6 @@
 //! that the cache's own increment loses nothing, in the seed's schedule and under
 //! real threads.
 
-#[path = "common/seeds/mod.rs"]
-mod seeds;
-
 use std::cell::Cell;
 use std::sync::Barrier;
 use std::thread;
@@ -12,8 +9,8 @@ use std::time::Duration;
 
 use ebbtide::{Cache, Counter, ManualClock};
 
-use seeds::books::{self, LOANS_EACH, LoanStore, POPULAR_BOOK};
-use seeds::figures;
+use crate::seeds::books::{self, LOANS_EACH, LoanStore, POPULAR_BOOK};
+use crate::seeds::figures;
 
 /// A number in the cache that is replaced by each write.
 struct Replaced {

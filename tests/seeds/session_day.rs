@@ -1,16 +1,13 @@
 //! A day of members' sessions through the cache: without expiry, with a fixed
 //! lifetime, with a sliding one.
 
-#[path = "common/seeds/mod.rs"]
-mod seeds;
-
 use std::collections::HashMap;
 use std::time::Duration;
 
 use ebbtide::{Builder, Cache, ManualClock, Reaper};
 
-use seeds::figures::{self, DayRow};
-use seeds::session_day::{
+use crate::seeds::figures::{self, DayRow};
+use crate::seeds::session_day::{
     DAY, DayOutcome, LIFETIME, Live, MEMBERS, Session, SessionDay, SessionStore, Visit, cost,
 };
 

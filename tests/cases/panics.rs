@@ -1,8 +1,6 @@
 //! Panics in code that the cache calls: the cache stays usable, every other value is dropped once,
 //! every removal is reported, the bound stays what it was.
 
-mod common;
-
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,8 +11,8 @@ use std::time::Duration;
 
 use ebbtide::{Cache, Lifetime, ManualClock, Op, RandomState};
 
-use common::matrix::for_each;
-use common::{Events, Ledger, S, Tracked, ZERO, assert_counts_agree, eventually, promptly};
+use crate::common::matrix::for_each;
+use crate::common::{Events, Ledger, S, Tracked, ZERO, assert_counts_agree, eventually, promptly};
 
 /// User code that may panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

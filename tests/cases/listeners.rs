@@ -1,8 +1,6 @@
 //! Listeners that are slow, that call the cache, that call another cache: who hears of what, when,
 //! and that nothing waits for them.
 
-mod common;
-
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -11,9 +9,11 @@ use std::time::Duration;
 
 use ebbtide::{Cache, Lifetime, ManualClock, Op, Reaper, RemovalCause};
 
-use common::matrix::{Config, Rig, for_each, with_cache};
-use common::pause::Gate;
-use common::{Events, Ledger, S, Tracked, ZERO, assert_counts_agree, eventually, promptly, tag};
+use crate::common::matrix::{Config, Rig, for_each, with_cache};
+use crate::common::pause::Gate;
+use crate::common::{
+    Events, Ledger, S, Tracked, ZERO, assert_counts_agree, eventually, promptly, tag,
+};
 
 const KEY: u64 = 7;
 

@@ -1,16 +1,13 @@
 //! The seed experiments' generators and workloads, checked against the seeds' own
 //! figures with plain stores: what fails here is a generator, not the cache.
 
-#[path = "common/seeds/mod.rs"]
-mod seeds;
-
 use std::cell::Cell;
 
-use seeds::books::{self, Branch, LoanStore};
-use seeds::figures::{self, DayRow, LibraryRow};
-use seeds::library_hour::{ACCESSES, LibraryHour, ReferenceLibrary, Sampling, cost_of_name};
-use seeds::random::{CourseLcg, Mulberry32, to_fixed};
-use seeds::session_day::{Policy, ReferenceSessions, SessionDay};
+use crate::seeds::books::{self, Branch, LoanStore};
+use crate::seeds::figures::{self, DayRow, LibraryRow};
+use crate::seeds::library_hour::{ACCESSES, LibraryHour, ReferenceLibrary, Sampling, cost_of_name};
+use crate::seeds::random::{CourseLcg, Mulberry32, to_fixed};
+use crate::seeds::session_day::{Policy, ReferenceSessions, SessionDay};
 
 #[test]
 fn mulberry32_draws_the_seed_sequence() {

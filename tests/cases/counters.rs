@@ -1,8 +1,6 @@
 //! Atomic updates: sums that are exact through `increment` and `compute`, whatever expires or is
 //! removed meanwhile.
 
-mod common;
-
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -12,10 +10,10 @@ use ebbtide::{
 };
 use proptest::prelude::*;
 
-use common::matrix::{Config, for_each};
-use common::model::{Model, Settings};
-use common::pause::{Gate, PausingClock, pause_at};
-use common::{NS, S, ZERO, assert_counts_agree, promptly};
+use crate::common::matrix::{Config, for_each};
+use crate::common::model::{Model, Settings};
+use crate::common::pause::{Gate, PausingClock, pause_at};
+use crate::common::{NS, S, ZERO, assert_counts_agree, promptly};
 
 const THREADS: u64 = 2;
 const EACH: u64 = 20_000;
@@ -296,7 +294,7 @@ fn an_increment_that_stalls_over_the_deadline_is_counted_once_somewhere() {
 
 #[test]
 fn an_increment_goes_on_while_the_shard_is_locked() {
-    use common::pause::GatedKey;
+    use crate::common::pause::GatedKey;
     let cache: Cache<GatedKey, Counter> = Cache::builder().shards(1).build().unwrap();
     cache.increment(&GatedKey::new(1), 1).unwrap();
     cache.increment(&GatedKey::new(2), 1).unwrap();

@@ -1,15 +1,13 @@
 //! Faults that bounded caches have had: bounds that are not kept, or not reached, and who has to
 //! go.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use ebbtide::{Cache, Computed, Counter, Lifetime, ManualClock, Op, RemovalCause};
 
-use common::matrix::{Config, Rig, for_each, with_cache};
-use common::{Ledger, NS, S, Tracked, ZERO, assert_counts_agree, eventually, tag};
+use crate::common::matrix::{Config, Rig, for_each, with_cache};
+use crate::common::{Ledger, NS, S, Tracked, ZERO, assert_counts_agree, eventually, tag};
 
 /// A way to store a value; whether the cache took it, as it says.
 #[derive(Clone, Copy)]

@@ -1,7 +1,5 @@
 //! Waves of deadlines, and the workers that clear them away while nobody calls.
 
-mod common;
-
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use ebbtide::{Cache, ManualClock, Reaper};
 
-use common::matrix::{Config, for_each};
-use common::pause::Gate;
-use common::{Events, Ledger, S, Tracked, ZERO, assert_counts_agree, eventually, promptly, tag};
+use crate::common::matrix::{Config, for_each};
+use crate::common::pause::Gate;
+use crate::common::{
+    Events, Ledger, S, Tracked, ZERO, assert_counts_agree, eventually, promptly, tag,
+};
 
 const MS: Duration = Duration::from_millis(1);
 

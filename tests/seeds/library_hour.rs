@@ -1,13 +1,10 @@
 //! One hour of a library's traffic through the cache: dead entries that only
 //! accesses clean up, that sampling cleans up, that the sweep cleans up.
 
-#[path = "common/seeds/mod.rs"]
-mod seeds;
-
-use seeds::figures::{self, LibraryRow};
-use seeds::library_cache::{Cleaning, CleaningReport, Watch, play};
-use seeds::library_hour::{ACCESSES, HourOutcome, LibraryHour, ReferenceLibrary, Sampling};
-use seeds::random::to_fixed;
+use crate::seeds::figures::{self, LibraryRow};
+use crate::seeds::library_cache::{Cleaning, CleaningReport, Watch, play};
+use crate::seeds::library_hour::{ACCESSES, HourOutcome, LibraryHour, ReferenceLibrary, Sampling};
+use crate::seeds::random::to_fixed;
 
 /// Runs of each sampling row; the cache draws its own sampler seed in each.
 const SAMPLER_RUNS: u32 = 5;
