@@ -65,6 +65,8 @@ struct State {
     cursor: usize,
     /// Values whose drop has begun and whose slots are not free yet.
     dropping: usize,
+    /// Slots have become free since unused memory was last given back.
+    untrimmed: bool,
 }
 
 /// The answer of a lookup.
@@ -108,6 +110,7 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
                 tally: Tally::default(),
                 cursor: 0,
                 dropping: 0,
+                untrimmed: false,
             }))),
         }
     }
@@ -296,16 +299,26 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
     /// Makes the slots of dropped values free again.
     pub(crate) fn release(&self, dropped: Dropped) {
         let mut state = self.state.lock();
-        let State { slab, dropping, .. } = &mut **state;
+        let State {
+            slab,
+            dropping,
+            untrimmed,
+            ..
+        } = &mut **state;
         *dropping -= dropped.len();
+        *untrimmed = true;
         self.slab.release(slab, dropped);
     }
 
-    /// Gives memory that nothing uses any more back to the allocator.
+    /// Gives memory that nothing uses any more back to the allocator, if slots have become free
+    /// since it last did.
     pub(crate) fn trim(&self) {
         let chunks = {
             let mut state = self.state.lock();
             let state = &mut **state;
+            if !std::mem::take(&mut state.untrimmed) {
+                return;
+            }
             let chunks = self.slab.empty_chunks(&mut state.slab);
             let unused = state.slab.first_unused_side_chunk();
             for chunk in (unused..state.hashes.chunks()).rev() {

@@ -50,15 +50,23 @@ impl Drop for Noting {
 #[test]
 fn a_wave_with_one_deadline_goes_at_no_readers_expense() {
     const WAVE: usize = 200_000;
-    let notes = Arc::<Notes>::default();
-    let cache: Cache<usize, Noting> = Cache::unbounded();
-    for key in 0..1_000 {
-        cache.insert(WAVE + key, Noting(notes.clone()));
-    }
-    let deadline = Instant::now() + 400 * MS;
-    for key in 0..WAVE {
-        cache.insert_with_ttl(key, Noting(notes.clone()), deadline);
-    }
+    // The deadline has to lie after the filling, however long this machine takes for that.
+    let mut lead = 400 * MS;
+    let (notes, cache, deadline) = loop {
+        let notes = Arc::<Notes>::default();
+        let cache: Cache<usize, Noting> = Cache::unbounded();
+        for key in 0..1_000 {
+            cache.insert(WAVE + key, Noting(notes.clone()));
+        }
+        let deadline = Instant::now() + lead;
+        for key in 0..WAVE {
+            cache.insert_with_ttl(key, Noting(notes.clone()), deadline);
+        }
+        if Instant::now() < deadline {
+            break (notes, cache, deadline);
+        }
+        lead *= 2;
+    };
     let done = AtomicBool::new(false);
     let callers = Mutex::new(HashSet::from([thread::current().id()]));
     thread::scope(|scope| {

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use ebbtide::RemovalCause;
 
 /// Longest that anything may take before a test fails; far more than any of it needs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// No time, one second, and one nanosecond.
 pub(crate) const ZERO: Duration = Duration::ZERO;
