@@ -26,6 +26,7 @@ mod lane;
 mod lifetime;
 mod limits;
 mod order;
+mod pages;
 mod reaper;
 mod reclaim;
 mod rules;

@@ -12,6 +12,7 @@ use crate::entry::word::Found;
 use crate::lane;
 use crate::limits::{LISTENER_DEPTH, MANUAL_HELP};
 use crate::order::touch_mark;
+use crate::pages::TrimAtEnd;
 use crate::reaper::worker::Enrolment;
 use crate::reaper::{Bell, Settings, Target};
 use crate::reclaim::{Guard, pin};
@@ -44,6 +45,8 @@ pub(crate) struct Core<K, V, S> {
     /// The shard where the next `reap` begins.
     pub(crate) next_shard: AtomicUsize,
     pub(crate) name: String,
+    /// Last, so that it comes after the shards' memory.
+    _trim: TrimAtEnd,
 }
 
 /// What a look for dead entries, before a living one is evicted, came to.
@@ -107,6 +110,7 @@ where
             unreported: Mutex::new(Vec::new()),
             next_shard: AtomicUsize::new(0),
             name,
+            _trim: TrimAtEnd,
         }
     }
 

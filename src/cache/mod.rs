@@ -229,6 +229,7 @@ where
         for shard in 0..core.shards.len() {
             core.trim(shard);
         }
+        crate::pages::trim();
         dropped
     }
 

@@ -23,6 +23,7 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr;
 
 use crate::limits::{DIRECTORY_SHIFT, SEGMENT_SHIFT};
+use crate::pages;
 use crate::reclaim::{Guard, Limbo};
 use crate::slab::SlotRef;
 use crate::sync::{AtomicPtr, AtomicU32, Ordering};
@@ -66,10 +67,7 @@ impl Segment {
     fn new(shift: u32, depth: u32) -> Self {
         let (layout, tail) = Self::layout(shift);
         // SAFETY: the layout has at least one bucket.
-        let memory = unsafe { alloc(layout) };
-        if memory.is_null() {
-            handle_alloc_error(layout);
-        }
+        let memory = unsafe { pages::alloc(layout) }.as_ptr();
         let buckets: *mut Bucket = memory.cast();
         for i in 0..1 << shift {
             // SAFETY: within the layout, and ours alone.
@@ -147,7 +145,7 @@ impl Drop for OldSegment {
     fn drop(&mut self) {
         let (layout, _) = Segment::layout(self.0.shift());
         // SAFETY: allocated with this layout by `Segment::new`; nobody else uses it (see `Send`).
-        unsafe { dealloc(self.0.buckets().cast(), layout) }
+        unsafe { pages::dealloc(self.0.buckets().cast(), layout) }
     }
 }
 

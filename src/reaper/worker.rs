@@ -22,6 +22,7 @@ use super::{Kind, Target, sample, sweep};
 use crate::entry::contained;
 use crate::lane;
 use crate::limits::DROP_SLICE;
+use crate::pages;
 use crate::stats::add;
 use crate::sync::{
     Arc, AtomicBool, AtomicU64, Mutex, Ordering, Signal, Weak, forks, watch_forks, without_fork,
@@ -559,6 +560,7 @@ impl Plan {
             for shard in (0..target.shards()).filter(|&shard| mine(shard)) {
                 target.trim(shard);
             }
+            pages::trim();
         }
         if !idle {
             return Some(self.next_look);

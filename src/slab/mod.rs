@@ -23,13 +23,14 @@ pub(crate) mod bitmap;
 pub(crate) mod lifetimes;
 pub(crate) mod side;
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::Layout;
 use std::marker::PhantomData;
 use std::ptr;
 
 use crate::RemovalCause;
 use crate::entry::Entry;
 use crate::limits::{CHUNK_BYTES, CHUNK_MAX_SHIFT, MAX_SLOTS, SIDE_CHUNK};
+use crate::pages;
 use crate::reclaim::{Guard, Limbo, Ripe};
 use crate::sync::{AtomicPtr, AtomicU8, AtomicU64, Ordering, without_fork};
 use bitmap::Bitmap;
@@ -135,7 +136,7 @@ unsafe impl Send for Chunk {}
 impl Drop for Chunk {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout by `Slab::allocate`, and owned (see `Send`).
-        unsafe { dealloc(self.memory, self.layout) }
+        unsafe { pages::dealloc(self.memory, self.layout) }
     }
 }
 
@@ -441,10 +442,9 @@ impl<K, V> Slab<K, V> {
     fn allocate(&self) -> *mut u8 {
         let layout = self.layout();
         // SAFETY: an entry has at least its word, so the size is not zero.
-        let memory = unsafe { alloc_zeroed(layout) };
-        if memory.is_null() {
-            handle_alloc_error(layout);
-        }
+        let memory = unsafe { pages::alloc(layout) }.as_ptr();
+        // SAFETY: as many bytes as the layout says, and ours alone.
+        unsafe { memory.write_bytes(0, layout.size()) };
         // Zeroes are vacant entries, caps and marks. The model checker's atomics have to be made.
         #[cfg(ebbtide_loom)]
         for i in 0..Self::SLOTS {

@@ -1,12 +1,13 @@
 //! Per-slot side arrays that only the shard lock's holder touches.
 
 use crate::limits::SIDE_CHUNK;
+use crate::pages::Buffer;
 
 /// A sparse array over slot ids in chunks, so that growing one copies at most a chunk and a chunk
 /// that nobody uses takes no memory. Reading past what was written gives the default.
 #[derive(Debug)]
-pub(crate) struct Side<T> {
-    chunks: Vec<Vec<T>>,
+pub(crate) struct Side<T: Copy> {
+    chunks: Vec<Buffer<T>>,
     default: T,
 }
 
@@ -45,13 +46,12 @@ impl<T: Copy + PartialEq> Side<T> {
     #[cold]
     fn grow(&mut self, chunk: usize, offset: usize, value: T) {
         if chunk >= self.chunks.len() {
-            self.chunks.resize_with(chunk + 1, Vec::new);
+            self.chunks.resize_with(chunk + 1, Buffer::new);
         }
         let chunk = &mut self.chunks[chunk];
         // In steps of two, so that a small cache stays small; whole lane blocks at least.
         let length = (offset + 1).next_power_of_two().clamp(64, SIDE_CHUNK);
-        chunk.reserve_exact(length - chunk.len());
-        chunk.resize(length, self.default);
+        chunk.grow(length, self.default);
         chunk[offset] = value;
     }
 
@@ -69,20 +69,20 @@ impl<T: Copy + PartialEq> Side<T> {
     /// Gives back the memory of `chunk`, whose elements all read as the default afterwards.
     pub(crate) fn release_chunk(&mut self, chunk: usize) {
         if let Some(elements) = self.chunks.get_mut(chunk) {
-            *elements = Vec::new();
+            *elements = Buffer::new();
         }
-        while self.chunks.last().is_some_and(Vec::is_empty) {
+        while self.chunks.last().is_some_and(|chunk| chunk.is_empty()) {
             self.chunks.pop();
         }
     }
 
     /// Bytes held.
     pub(crate) fn bytes(&self) -> usize {
-        self.chunks.capacity() * size_of::<Vec<T>>()
+        self.chunks.capacity() * size_of::<Buffer<T>>()
             + self
                 .chunks
                 .iter()
-                .map(|chunk| chunk.capacity() * size_of::<T>())
+                .map(|chunk| chunk.len() * size_of::<T>())
                 .sum::<usize>()
     }
 }
