@@ -12,6 +12,9 @@ mod lane;
 #[allow(dead_code)]
 #[path = "../../src/limits.rs"]
 mod limits;
+#[allow(dead_code)]
+#[path = "../../src/pages.rs"]
+mod pages;
 #[allow(
     dead_code,
     unused_imports,
