@@ -41,7 +41,7 @@ mod sync;
 struct ReadmeDoctests;
 
 pub mod docs {
-    //! How and why: the design, and the argument about time.
+    //! How and why: the design, the argument about time, and the memory orderings.
 
     /// The structure, the rules, and the choices that were measured.
     #[doc = include_str!("docs/design.md")]
@@ -50,6 +50,10 @@ pub mod docs {
     /// What "now" is.
     #[doc = include_str!("docs/clock.md")]
     pub mod clock {}
+
+    /// Every atomic, its orderings, their partners, and the mutant that fails when one is weakened.
+    #[doc = include_str!("docs/orderings.md")]
+    pub mod orderings {}
 }
 
 pub use ahash::RandomState;
