@@ -3,6 +3,7 @@
 mod bulk;
 pub(crate) mod core;
 mod deadline;
+mod extend;
 mod pinned;
 mod read;
 mod update;
