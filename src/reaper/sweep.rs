@@ -3,7 +3,7 @@
 use super::Target;
 use super::budget::Budget;
 use crate::limits::{LOCK_SLICE_NS, SLICE_UNLINKS};
-use crate::shard::{Goal, Slice};
+use crate::shard::{Goal, Round, Slice, SweepReport};
 use crate::stats::add;
 use crate::sync::Ordering;
 
@@ -48,7 +48,12 @@ pub(crate) fn cycle(
     let mut report = CycleReport::default();
     let mut done = vec![false; shards];
     // Whether a shard is worth sweeping is asked at its first visit.
-    let mut begun = vec![false; shards];
+    let mut rounds: Vec<Option<Round>> = vec![None; shards];
+    let goal_of = |round: Option<Round>| Goal {
+        round,
+        horizon,
+        tolerated: if round.is_some() { 0.0 } else { tolerated },
+    };
     loop {
         let (mut visited, mut locked) = (false, None);
         let start = *next;
@@ -60,13 +65,10 @@ pub(crate) fn cycle(
                 *next = shard;
                 return report;
             }
-            let goal = Goal {
-                horizon,
-                tolerated: if begun[shard] { 0.0 } else { tolerated },
-            };
+            let goal = goal_of(rounds[shard]);
             match visit(target, shard, goal, bounds, false, &mut report) {
-                Some(finished) => {
-                    (visited, begun[shard], done[shard]) = (true, true, finished);
+                Some(swept) => {
+                    (visited, rounds[shard], done[shard]) = (true, swept.round, swept.finished);
                 }
                 None => locked = Some(shard),
             }
@@ -82,20 +84,16 @@ pub(crate) fn cycle(
                 if bounds.is_reached(&report) {
                     return report;
                 }
-                let goal = Goal {
-                    horizon,
-                    tolerated: if begun[shard] { 0.0 } else { tolerated },
-                };
-                if let Some(finished) = visit(target, shard, goal, bounds, true, &mut report) {
-                    begun[shard] = true;
-                    done[shard] = finished;
+                let goal = goal_of(rounds[shard]);
+                if let Some(swept) = visit(target, shard, goal, bounds, true, &mut report) {
+                    (rounds[shard], done[shard]) = (swept.round, swept.finished);
                 }
             }
         }
     }
 }
 
-/// One hold of a shard's lock; whether it left nothing behind, or `None` if it was locked.
+/// One hold of a shard's lock, or `None` if it was locked.
 fn visit(
     target: &dyn Target,
     shard: usize,
@@ -103,7 +101,7 @@ fn visit(
     bounds: &Bounds<'_>,
     wait: bool,
     report: &mut CycleReport,
-) -> Option<bool> {
+) -> Option<SweepReport> {
     let slice = Slice {
         most: (bounds.most - report.expired).min(SLICE_UNLINKS),
         clock: bounds.clock,
@@ -121,7 +119,7 @@ fn visit(
     report.inspected += swept.inspected;
     report.expired += swept.expired;
     report.refiled += swept.refiled;
-    Some(swept.finished)
+    Some(swept)
 }
 
 impl Bounds<'_> {

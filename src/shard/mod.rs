@@ -32,7 +32,7 @@ use crate::stats::{Count, Tally};
 use crate::sync::{AtomicU32, AtomicU64, Line, Mutex, Ordering};
 
 pub(crate) use hold::{Arrival, Hold, Released};
-pub(crate) use sweep::{Goal, SampleReport, Slice, SweepReport};
+pub(crate) use sweep::{Goal, Round, SampleReport, Slice, SweepReport};
 
 /// One shard of a cache.
 #[repr(align(64))]

@@ -8,9 +8,22 @@ use crate::stats::Path;
 
 use super::Hold;
 
+/// Once around the lane, in as many holds as it takes. Without it each hold would begin a round of
+/// its own, and where one takes longer than a slice and meets entries that are not over yet, none
+/// would ever be complete.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Round {
+    /// The block where it began, and ends.
+    start: usize,
+    /// It has gone on from the beginning.
+    wrapped: bool,
+}
+
 /// What a sweep is after.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Goal {
+    /// The round to go on with; a new one if there is none.
+    pub(crate) round: Option<Round>,
     /// The last lane unit whose entries may be due.
     pub(crate) horizon: u32,
     /// The share of due entries that is left alone.
@@ -38,8 +51,10 @@ pub(crate) struct SweepReport {
     pub(crate) expired: u64,
     /// Entries that had been renewed.
     pub(crate) refiled: u64,
-    /// Nothing that is due was left behind.
+    /// Nothing that was due when the round began was left behind.
     pub(crate) finished: bool,
+    /// What to go on with.
+    pub(crate) round: Option<Round>,
     /// For how long the lock was held, in nanoseconds.
     pub(crate) held: u64,
 }
@@ -74,13 +89,16 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         }
         let now = self.rules.time.now();
         let blocks = self.state.lane.blocks();
-        let start = if self.state.cursor < blocks {
+        let mut block = if self.state.cursor < blocks {
             self.state.cursor
         } else {
             0
         };
-        // One round: from the cursor to the end, then from the beginning to the cursor.
-        let (mut block, mut wrapped) = (start, false);
+        // From the cursor to the end, then from the beginning to where the round began.
+        let Round { start, mut wrapped } = goal.round.unwrap_or(Round {
+            start: block,
+            wrapped: false,
+        });
         report.finished = loop {
             let next = self.state.lane.next_due_block(block, horizon);
             let next = match next {
@@ -104,6 +122,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
                 break false;
             }
         };
+        report.round = Some(Round { start, wrapped });
         self.state.lane.raise_min();
         report.finished |= self.state.lane.min() > horizon;
         report.held = (slice.clock)().saturating_sub(begin);

@@ -375,3 +375,31 @@ fn a_value_may_hold_the_last_handle_of_its_own_cache() {
         ledger.assert_all_dropped_once();
     });
 }
+
+/// Each hold of the lock began a round of its own, and a round over so many entries takes longer
+/// than a hold may: none was ever complete, and the sweep went round until its budget was spent.
+#[test]
+fn a_sweep_over_many_that_are_not_over_yet_goes_round_once() {
+    const MANY: u64 = 50_000;
+    let clock = ManualClock::new();
+    let cache: Cache<u64, u64> = Cache::builder()
+        .shards(1)
+        .clock(clock.clone())
+        .build()
+        .unwrap();
+    for key in 0..MANY {
+        // All filed under the lane unit that is passing.
+        cache.insert_with_ttl(key, key, 10 * MS);
+    }
+    let reaped = cache.reap(120 * S);
+    assert!(reaped.finished, "{reaped:?}");
+    assert_eq!((reaped.expired, reaped.refiled), (0, MANY));
+    // Without a limit in time it did not come back at all.
+    let reaped = cache.reap_at_most(1);
+    assert_eq!((reaped.expired, reaped.refiled), (0, MANY));
+    clock.advance(10 * MS);
+    assert_eq!(cache.reap_at_most(7).expired, 7);
+    let reaped = cache.reap(120 * S);
+    assert_eq!((reaped.expired, reaped.finished), (MANY - 7, true));
+    assert_counts_agree(&cache);
+}
