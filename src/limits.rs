@@ -53,8 +53,12 @@ pub(crate) const LISTENER_DEPTH: u32 = 16;
 /// An idle extension that would gain less than this fraction of the idle time is skipped.
 pub(crate) const IDLE_GRAIN: u64 = 16;
 
-/// Longest that the reaper means to hold a shard's lock at a time, in nanoseconds.
+/// Longest that the reaper means to hold a shard's lock at a time, in nanoseconds. (In a model
+/// and in a schedule nothing may depend on real time.)
+#[cfg(not(any(ebbtide_loom, ebbtide_shuttle)))]
 pub(crate) const LOCK_SLICE_NS: u64 = 50_000;
+#[cfg(any(ebbtide_loom, ebbtide_shuttle))]
+pub(crate) const LOCK_SLICE_NS: u64 = u64::MAX;
 
 /// Entries unlinked in one hold of the lock, at most: a limit for when time stands still.
 pub(crate) const SLICE_UNLINKS: u64 = 4096;

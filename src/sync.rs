@@ -1,10 +1,11 @@
 //! The one file that names the primitives: atomics, locks, fences, the operating system.
 //!
 //! Everything else takes them from here, so that `--cfg ebbtide_loom` swaps all of them for the
-//! model checker's at once. The ordinary side has the model checker's shape where the two differ
-//! ([`Cell`] hands out pointers through closures), never the other way round.
+//! model checker's at once, and `--cfg ebbtide_shuttle` for those of the schedule explorer. The
+//! ordinary side has the model checker's shape where the two differ ([`Cell`] hands out pointers
+//! through closures), never the other way round.
 
-#[cfg(not(ebbtide_loom))]
+#[cfg(not(any(ebbtide_loom, ebbtide_shuttle)))]
 mod imp {
     pub(crate) use std::sync::atomic::{
         AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
@@ -12,7 +13,10 @@ mod imp {
     };
 
     pub(crate) use parking_lot::{Mutex, MutexGuard};
+}
 
+#[cfg(not(ebbtide_loom))]
+mod cell {
     /// Plain memory behind a shared reference; who may touch it is the owner's protocol.
     #[repr(transparent)]
     pub(crate) struct Cell<T>(std::cell::UnsafeCell<T>);
@@ -39,16 +43,155 @@ mod imp {
         fence,
     };
 
-    pub(crate) use loom::cell::UnsafeCell as Cell;
-    pub(crate) use loom::sync::MutexGuard;
+    pub(crate) use super::checked::{Mutex, MutexGuard};
+}
 
-    /// loom's mutex with parking_lot's shape: no poisoning.
+#[cfg(ebbtide_loom)]
+mod cell {
+    pub(crate) use loom::cell::UnsafeCell as Cell;
+}
+
+/// shuttle runs one thread at a time and switches where it is asked to. These are the ordinary
+/// atomics with such a point before each access, and not shuttle's own, which are larger and cannot
+/// be made by zeroing memory: so the slab and the index keep the layout that ships. Whatever the
+/// ordering says, what runs is sequentially consistent.
+#[cfg(ebbtide_shuttle)]
+mod imp {
+    use std::sync::atomic as real;
+
+    pub(crate) use std::sync::atomic::Ordering;
+
+    pub(crate) use super::checked::{Mutex, MutexGuard};
+
+    /// Lets another thread go first, if the schedule says so: what any access to an atomic of
+    /// shuttle's does.
+    fn switch() {
+        shuttle::sync::atomic::AtomicBool::new(false).load(Ordering::SeqCst);
+    }
+
+    pub(crate) fn fence(ordering: Ordering) {
+        switch();
+        real::fence(ordering);
+    }
+
+    macro_rules! atomic {
+        ($name:ident$(<$t:ident>)?, $value:ty) => {
+            #[derive(Debug)]
+            #[repr(transparent)]
+            pub(crate) struct $name$(<$t>)?(real::$name$(<$t>)?);
+
+            // No type needs all of them.
+            #[allow(dead_code)]
+            impl$(<$t>)? $name$(<$t>)? {
+                pub(crate) const fn new(value: $value) -> Self {
+                    $name(real::$name::new(value))
+                }
+
+                pub(crate) fn get_mut(&mut self) -> &mut $value {
+                    self.0.get_mut()
+                }
+
+                pub(crate) fn load(&self, ordering: Ordering) -> $value {
+                    switch();
+                    self.0.load(ordering)
+                }
+
+                pub(crate) fn store(&self, value: $value, ordering: Ordering) {
+                    switch();
+                    self.0.store(value, ordering);
+                }
+
+                pub(crate) fn swap(&self, value: $value, ordering: Ordering) -> $value {
+                    switch();
+                    self.0.swap(value, ordering)
+                }
+
+                pub(crate) fn compare_exchange(
+                    &self,
+                    current: $value,
+                    new: $value,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$value, $value> {
+                    switch();
+                    self.0.compare_exchange(current, new, success, failure)
+                }
+
+                /// Does not fail for no reason, which would be no choice of the schedule's.
+                pub(crate) fn compare_exchange_weak(
+                    &self,
+                    current: $value,
+                    new: $value,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$value, $value> {
+                    self.compare_exchange(current, new, success, failure)
+                }
+            }
+        };
+    }
+
+    macro_rules! integer {
+        ($name:ident, $value:ty) => {
+            atomic!($name, $value);
+
+            impl Default for $name {
+                fn default() -> Self {
+                    Self::new(0)
+                }
+            }
+
+            #[allow(dead_code)]
+            impl $name {
+                pub(crate) fn fetch_add(&self, value: $value, ordering: Ordering) -> $value {
+                    switch();
+                    self.0.fetch_add(value, ordering)
+                }
+
+                pub(crate) fn fetch_sub(&self, value: $value, ordering: Ordering) -> $value {
+                    switch();
+                    self.0.fetch_sub(value, ordering)
+                }
+
+                pub(crate) fn fetch_or(&self, value: $value, ordering: Ordering) -> $value {
+                    switch();
+                    self.0.fetch_or(value, ordering)
+                }
+
+                pub(crate) fn fetch_max(&self, value: $value, ordering: Ordering) -> $value {
+                    switch();
+                    self.0.fetch_max(value, ordering)
+                }
+            }
+        };
+    }
+
+    integer!(AtomicI64, i64);
+    integer!(AtomicU8, u8);
+    integer!(AtomicU32, u32);
+    integer!(AtomicU64, u64);
+    integer!(AtomicUsize, usize);
+    atomic!(AtomicBool, bool);
+    atomic!(AtomicPtr<T>, *mut T);
+}
+
+/// The checkers' lock and signal, in the shapes of the ordinary ones.
+#[cfg(any(ebbtide_loom, ebbtide_shuttle))]
+mod checked {
+    #[cfg(ebbtide_loom)]
+    use loom::sync;
+    #[cfg(ebbtide_shuttle)]
+    use shuttle::sync;
+
+    pub(crate) use sync::MutexGuard;
+
+    /// The checker's mutex with parking_lot's shape: no poisoning.
     #[derive(Debug)]
-    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+    pub(crate) struct Mutex<T>(sync::Mutex<T>);
 
     impl<T> Mutex<T> {
         pub(crate) fn new(value: T) -> Self {
-            Mutex(loom::sync::Mutex::new(value))
+            Mutex(sync::Mutex::new(value))
         }
 
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
@@ -61,9 +204,44 @@ mod imp {
             self.0.try_lock().ok()
         }
     }
+
+    /// While schedules are explored waiting has no time limit.
+    #[derive(Debug)]
+    pub(crate) struct Signal {
+        raised: sync::Mutex<bool>,
+        change: sync::Condvar,
+    }
+
+    impl Default for Signal {
+        fn default() -> Self {
+            Signal {
+                raised: sync::Mutex::new(false),
+                change: sync::Condvar::new(),
+            }
+        }
+    }
+
+    impl Signal {
+        pub(crate) fn raise(&self) {
+            *self.raised.lock().unwrap() = true;
+            self.change.notify_one();
+        }
+
+        pub(crate) fn wait(&self, _limit: Option<std::time::Duration>) {
+            let mut raised = self.raised.lock().unwrap();
+            while !*raised {
+                raised = self.change.wait(raised).unwrap();
+            }
+            *raised = false;
+        }
+    }
 }
 
+pub(crate) use cell::Cell;
 pub(crate) use imp::*;
+
+#[cfg(any(ebbtide_loom, ebbtide_shuttle))]
+pub(crate) use checked::Signal;
 
 pub(crate) use std::sync::{Arc, OnceLock, Weak};
 
@@ -134,18 +312,18 @@ fn clock_nanos(clock: libc::clockid_t) -> Option<u64> {
 /// Its lock is never held at the moment of a fork, and a waiter is parked on std's flag of its own:
 /// parking_lot queues waiters in one table of the process, and a condition variable locks again when
 /// it wakes, so that a forked child could find a thread there that does not exist in it.
-#[cfg(not(ebbtide_loom))]
+#[cfg(not(any(ebbtide_loom, ebbtide_shuttle)))]
 #[derive(Debug, Default)]
 pub(crate) struct Signal(std::sync::Mutex<Raised>);
 
-#[cfg(not(ebbtide_loom))]
+#[cfg(not(any(ebbtide_loom, ebbtide_shuttle)))]
 #[derive(Debug, Default)]
 struct Raised {
     raised: bool,
     waiter: Option<std::thread::Thread>,
 }
 
-#[cfg(not(ebbtide_loom))]
+#[cfg(not(any(ebbtide_loom, ebbtide_shuttle)))]
 impl Signal {
     /// Lets the waiter go on, now or when it comes to wait.
     pub(crate) fn raise(&self) {
@@ -186,43 +364,9 @@ impl Signal {
     }
 }
 
-/// Under the model checker waiting has no time limit.
-#[cfg(ebbtide_loom)]
-#[derive(Debug)]
-pub(crate) struct Signal {
-    raised: loom::sync::Mutex<bool>,
-    change: loom::sync::Condvar,
-}
-
-#[cfg(ebbtide_loom)]
-impl Default for Signal {
-    fn default() -> Self {
-        Signal {
-            raised: loom::sync::Mutex::new(false),
-            change: loom::sync::Condvar::new(),
-        }
-    }
-}
-
-#[cfg(ebbtide_loom)]
-impl Signal {
-    pub(crate) fn raise(&self) {
-        *self.raised.lock().unwrap() = true;
-        self.change.notify_one();
-    }
-
-    pub(crate) fn wait(&self, _limit: Option<std::time::Duration>) {
-        let mut raised = self.raised.lock().unwrap();
-        while !*raised {
-            raised = self.change.wait(raised).unwrap();
-        }
-        *raised = false;
-    }
-}
-
 /// Forking: how often this process's line has forked since the first cache, and a gate that keeps
 /// the reaper's threads out of locks and pins at the moment of a fork.
-#[cfg(all(unix, not(ebbtide_loom)))]
+#[cfg(all(unix, not(any(ebbtide_loom, ebbtide_shuttle))))]
 mod fork {
     use std::cell::Cell;
     use std::sync::Once;
@@ -308,7 +452,7 @@ mod fork {
     }
 }
 
-#[cfg(not(all(unix, not(ebbtide_loom))))]
+#[cfg(not(all(unix, not(any(ebbtide_loom, ebbtide_shuttle)))))]
 mod fork {
     /// Processes do not fork here.
     pub(crate) fn forks() -> u64 {

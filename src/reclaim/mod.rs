@@ -12,7 +12,7 @@ mod limbo;
 
 pub(crate) use limbo::{Limbo, Ripe};
 
-#[cfg(any(not(ebbtide_loom), crossbeam_loom))]
+#[cfg(any(not(any(ebbtide_loom, ebbtide_shuttle)), crossbeam_loom))]
 mod epoch {
     use crossbeam_epoch::{Collector, LocalHandle};
 
@@ -73,9 +73,10 @@ mod epoch {
     }
 }
 
-/// The abstract reclaimer of the second tier of models: exactly the contract and nothing else. A
-/// deferred closure runs when the last pin of its moment ends, on whichever thread that is.
-#[cfg(all(ebbtide_loom, not(crossbeam_loom)))]
+/// The abstract reclaimer of the second tier of models and of shuttle's schedules: exactly the
+/// contract and nothing else. A deferred closure runs when the last pin of its moment ends, on
+/// whichever thread that is.
+#[cfg(all(any(ebbtide_loom, ebbtide_shuttle), not(crossbeam_loom)))]
 mod epoch {
     use crate::sync::{Arc, Mutex};
 
@@ -90,7 +91,12 @@ mod epoch {
 
     struct Collector(Arc<Mutex<Pins>>);
 
-    loom::lazy_static! {
+    #[cfg(ebbtide_loom)]
+    use loom::lazy_static;
+    #[cfg(ebbtide_shuttle)]
+    use shuttle::lazy_static;
+
+    lazy_static! {
         static ref COLLECTOR: Collector = Collector(Arc::new(Mutex::new(Pins::default())));
     }
 
