@@ -33,6 +33,29 @@ impl BuildHasher for Fixed {
     }
 }
 
+/// A hasher to which all keys are the same: they share a bucket and a tag.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Same;
+
+impl Hasher for Same {
+    fn finish(&self) -> u64 {
+        0
+    }
+
+    fn write(&mut self, _bytes: &[u8]) {}
+}
+
+impl BuildHasher for Same {
+    type Hasher = Self;
+
+    fn build_hasher(&self) -> Self {
+        Same
+    }
+}
+
+/// One lane unit, in nanoseconds.
+pub const UNIT: u64 = 1 << 26;
+
 /// How many of a model's values have been dropped.
 ///
 /// Not one of loom's atomics: counting is no step of the model.
@@ -88,19 +111,36 @@ pub fn build<V: Send + Sync + 'static>(
     clock: &ManualClock,
     settings: impl FnOnce(Builder<u8, V>) -> Builder<u8, V>,
 ) -> Cache<u8, V, Fixed> {
+    build_with(clock, Fixed(0), settings)
+}
+
+/// As [`build`], with another hasher.
+///
+/// # Panics
+/// When the settings contradict each other.
+pub fn build_with<V: Send + Sync + 'static, S: BuildHasher + Send + Sync + 'static>(
+    clock: &ManualClock,
+    hasher: S,
+    settings: impl FnOnce(Builder<u8, V>) -> Builder<u8, V>,
+) -> Cache<u8, V, S> {
     let builder = Cache::<u8, V>::builder().shards(1).clock(clock.clone());
     settings(builder)
-        .hasher(Fixed(0))
+        .hasher(hasher)
         .build()
         .expect("the settings are valid")
 }
 
 /// Runs `other` on a second thread while `main` runs here; their answers.
-pub fn race<V: Send + Sync + 'static, A, B: 'static>(
-    cache: &Cache<u8, V, Fixed>,
-    main: impl FnOnce(&Cache<u8, V, Fixed>) -> A,
-    other: impl FnOnce(&Cache<u8, V, Fixed>) -> B + 'static,
-) -> (A, B) {
+pub fn race<V, S, A, B>(
+    cache: &Cache<u8, V, S>,
+    main: impl FnOnce(&Cache<u8, V, S>) -> A,
+    other: impl FnOnce(&Cache<u8, V, S>) -> B + 'static,
+) -> (A, B)
+where
+    V: Send + Sync + 'static,
+    S: Send + Sync + 'static,
+    B: 'static,
+{
     let theirs = cache.clone();
     let thread = thread::spawn(move || other(&theirs));
     let mine = main(cache);

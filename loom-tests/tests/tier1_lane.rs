@@ -12,7 +12,7 @@ mod lane;
 #[allow(dead_code)]
 #[path = "../../src/limits.rs"]
 mod limits;
-#[allow(dead_code)]
+#[allow(dead_code, unsafe_code)]
 #[path = "../../src/pages.rs"]
 mod pages;
 #[allow(

@@ -8,11 +8,8 @@ use std::time::Duration;
 
 use ebbtide::{Cache, Counter, Lifetime, ManualClock};
 use ebbtide_loom_tests::check;
-use ebbtide_loom_tests::whole::{Drops, Fixed, Tracked, build, race};
+use ebbtide_loom_tests::whole::{Drops, Fixed, Tracked, UNIT, build, race};
 use loom::thread;
-
-/// One lane unit, in nanoseconds.
-const UNIT: u64 = 1 << 26;
 
 fn units(n: u64) -> Duration {
     Duration::from_nanos(n * UNIT)

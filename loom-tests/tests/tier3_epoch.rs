@@ -9,14 +9,11 @@ use std::time::Duration;
 
 use crossbeam_epoch::{self as epoch, Atomic, Owned};
 use ebbtide::ManualClock;
-use ebbtide_loom_tests::whole::{Drops, Tracked, build, race};
+use ebbtide_loom_tests::whole::{Drops, Tracked, UNIT, build, race};
 use ebbtide_loom_tests::{check, must_fail_in_child};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::Ordering::{AcqRel, Acquire};
 use loom::thread;
-
-/// One lane unit, in nanoseconds.
-const UNIT: u64 = 1 << 26;
 
 /// Reads what `atomic` points to while it is swapped for something else and reclaimed.
 ///
@@ -89,6 +86,7 @@ fn swap_while_reading_after_the_pin() {
 
 #[test]
 fn pinned_reader_against_reaper() {
+    // The reader is the first thread: interrupted once, it has found the value and not used it.
     check("epoch_cache_pinned_reader_against_reaper", Some(1), || {
         let (clock, drops) = (ManualClock::new(), Drops::default());
         let cache = build(&clock, |b| b);
@@ -99,15 +97,16 @@ fn pinned_reader_against_reaper() {
         race(
             &cache,
             |cache| {
-                now.set_ns(3 * UNIT);
-                cache.reap_at_most(8);
-            },
-            move |cache| {
                 let pinned = cache.pin();
                 if let Some(value) = pinned.get(&1) {
+                    thread::yield_now();
                     assert_eq!(counted.count(), 0, "dropped under a pin");
                     assert_eq!(value.number(), 10);
                 }
+            },
+            move |cache| {
+                now.set_ns(3 * UNIT);
+                cache.reap_at_most(8);
             },
         );
         assert_eq!(cache.get(&1).map(|value| value.number()), None);
