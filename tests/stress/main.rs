@@ -25,7 +25,10 @@ mod round;
 mod worker;
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
+
+use ebbtide::Cache;
 
 /// Operations of a round, all its threads together, unless the environment says otherwise.
 const OPERATIONS: u64 = 12_000;
@@ -96,6 +99,17 @@ fn counters_conserve_what_is_added() {
 #[test]
 fn caches_come_and_go() {
     rounds("caches_come_and_go", 4, carousel::run);
+}
+
+/// For leak checkers: what a static holds is no leak, and they must be able to see that.
+#[test]
+fn a_cache_that_is_never_dropped_is_reachable() {
+    static KEPT: OnceLock<Cache<u64, String>> = OnceLock::new();
+    let kept = KEPT.get_or_init(|| Cache::builder().shards(4).build().expect("they agree"));
+    for key in 0..100 {
+        kept.insert(key, format!("{key}"));
+    }
+    assert_eq!(kept.entry_count(), 100);
 }
 
 #[test]

@@ -129,12 +129,29 @@ impl Rig {
                 books.hear(key, item, cause, early, bounded);
             });
         }
-        Rig {
+        let rig = Rig {
             cache: builder.build().expect("the settings agree"),
             plan,
             books,
             basket: Mutex::new(Vec::new()),
+        };
+        rig.assert_finds();
+        rig
+    }
+
+    /// Checks that a lookup by the borrowed form finds what is there: everything else would agree
+    /// with a cache whose reads all miss.
+    fn assert_finds(&self) {
+        // Longer than anybody who is not running stays away; a time to idle is not.
+        if self.plan.idle.is_some() && self.books.time.clock().is_none() {
+            return;
         }
+        let (cache, books) = (&self.cache, &self.books);
+        cache.insert_with_ttl(books.key(1), books.item(1, UNKNOWN), Lifetime::Never);
+        assert!(cache.get(&1).is_some(), "what was stored is not found");
+        assert!(cache.invalidate(&1), "what was stored is not found");
+        books.hits.fetch_add(1, SeqCst);
+        books.explicit.fetch_add(1, SeqCst);
     }
 
     /// Ends the cache if this is its last handle, and checks that nothing is left of it.
