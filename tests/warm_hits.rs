@@ -6,6 +6,9 @@
 //! end of the process: `each_kind_of_write_is_noticed` does one of each kind in a process of its
 //! own, and wants it to die of just that.
 //!
+//! Large blocks always go to a second arena, which is made read-only with the first: the library
+//! cuts the memory of entries and index segments out of such blocks, which all caches share.
+//!
 //! What lies elsewhere: the threads' epoch records (each thread pins once before), and what reads
 //! allocate for their answers.
 
@@ -24,15 +27,18 @@ use std::time::Duration;
 
 use ebbtide::{Builder, Cache, Counter, ManualClock, Reaper};
 
-/// Address space of all arenas together; pages that nobody touched cost nothing. Each test has an
-/// arena of its own in it, and nothing of an older one is ever used again.
-const REGION: usize = 4 << 30;
+/// Address space of the arenas; pages that nobody touched cost nothing. Each test has a part of the
+/// first half, and nothing of an older part is ever used again; large blocks have the other half.
+const REGION: usize = 8 << 30;
+const HALF: usize = REGION / 2;
 const PAGE: usize = 4096;
+/// From this size on a block is large.
+const LARGE: usize = 1 << 20;
 
 /// Where the region begins, or 0 before there is one.
 static BASE: AtomicUsize = AtomicUsize::new(0);
-/// Bytes of it in use.
-static USED: AtomicUsize = AtomicUsize::new(0);
+/// Bytes in use of each half.
+static USED: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 /// One test at a time has an arena.
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -46,28 +52,66 @@ struct Allocator;
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
+/// The beginning of the region, which is made when it is first asked for.
+fn region() -> usize {
+    let base = BASE.load(SeqCst);
+    if base != 0 {
+        return base;
+    }
+    // SAFETY: a new mapping that nothing else knows.
+    let new = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            REGION,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    if new == libc::MAP_FAILED {
+        std::process::abort();
+    }
+    // Of two threads' regions one is left unused.
+    match BASE.compare_exchange(0, new.expose_provenance(), SeqCst, SeqCst) {
+        Ok(_) => new.addr(),
+        Err(first) => first,
+    }
+}
+
+/// A new block in one half of the region; null if there is no more.
+fn take(half: usize, layout: Layout) -> *mut u8 {
+    let base = region() + half * HALF;
+    let begin = |used: usize| (base + used).next_multiple_of(layout.align()) - base;
+    let grown = |used| Some(begin(used) + layout.size()).filter(|end| *end <= HALF);
+    match USED[half].fetch_update(SeqCst, SeqCst, grown) {
+        Ok(before) => ptr::with_exposed_provenance_mut(base + begin(before)),
+        Err(_) => ptr::null_mut(),
+    }
+}
+
+/// Whether an address is one of the region's.
+fn is_ours(address: usize) -> bool {
+    let base = BASE.load(SeqCst);
+    base != 0 && (base..base + REGION).contains(&address)
+}
+
 // SAFETY: every block is either the system allocator's, and goes back to it with its own layout,
 // or an aligned piece of the region that no other block overlaps (`USED` only grows).
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if !COLLECTING.get() {
-            // SAFETY: the caller's promises are passed on.
-            return unsafe { System.alloc(layout) };
+        if layout.size() >= LARGE {
+            return take(1, layout);
         }
-        let begin = |used: usize| used.next_multiple_of(layout.align());
-        let take = |used| {
-            let end = begin(used) + layout.size();
-            (end <= REGION && layout.align() <= PAGE).then_some(end)
-        };
-        match USED.fetch_update(SeqCst, SeqCst, take) {
-            Ok(before) => ptr::with_exposed_provenance_mut(BASE.load(SeqCst) + begin(before)),
-            Err(_) => ptr::null_mut(),
+        if COLLECTING.get() {
+            return take(0, layout);
         }
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        let base = BASE.load(SeqCst);
-        if base == 0 || !(base..base + REGION).contains(&block.addr()) {
+        if !is_ours(block.addr()) {
             // SAFETY: outside of the region a block is the system's, with this layout.
             unsafe { System.dealloc(block, layout) };
         }
@@ -83,23 +127,8 @@ struct Arena {
 impl Arena {
     fn new() -> Self {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        if BASE.load(SeqCst) == 0 {
-            // SAFETY: a new mapping that nothing else knows.
-            let base = unsafe {
-                libc::mmap(
-                    ptr::null_mut(),
-                    REGION,
-                    libc::PROT_READ | libc::PROT_WRITE,
-                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                    -1,
-                    0,
-                )
-            };
-            assert_ne!(base, libc::MAP_FAILED, "no address space");
-            BASE.store(base.expose_provenance(), SeqCst);
-        }
-        let begin = USED.load(SeqCst).next_multiple_of(PAGE);
-        USED.store(begin, SeqCst);
+        let begin = USED[0].load(SeqCst).next_multiple_of(PAGE);
+        USED[0].store(begin, SeqCst);
         Arena { begin, _turn: turn }
     }
 
@@ -112,13 +141,14 @@ impl Arena {
     }
 
     fn protect(&self, protection: libc::c_int) {
-        let length = USED.load(SeqCst).next_multiple_of(PAGE) - self.begin;
-        assert!(length >= KEYS as usize * 64, "the cache is not in here");
-        let begin = ptr::with_exposed_provenance_mut(BASE.load(SeqCst) + self.begin);
-        // SAFETY: the pages are the arena's and keep what they hold. A write to them while they
-        // are read-only ends the process, which is the question here.
-        let done = unsafe { libc::mprotect(begin, length, protection) };
-        assert_eq!(done, 0, "mprotect: {}", std::io::Error::last_os_error());
+        for (half, begin) in [self.begin, 0].into_iter().enumerate() {
+            let length = USED[half].load(SeqCst).next_multiple_of(PAGE) - begin;
+            let begin = ptr::with_exposed_provenance_mut(region() + half * HALF + begin);
+            // SAFETY: the pages are the arena's and keep what they hold. A write to them while
+            // they are read-only ends the process, which is the question here.
+            let done = unsafe { libc::mprotect(begin, length, protection) };
+            assert_eq!(done, 0, "mprotect: {}", std::io::Error::last_os_error());
+        }
     }
 
     /// Runs `f` while nothing in the arena can be written.
@@ -178,6 +208,12 @@ fn fill(
     });
     assert_eq!(cache.entry_count(), KEYS);
     settle(&cache);
+    let pinned = cache.pin();
+    for (_, text) in pinned.iter() {
+        assert!(is_ours(ptr::from_ref(text).addr()), "an entry elsewhere");
+        assert!(is_ours(text.as_ptr().addr()), "a value's text elsewhere");
+    }
+    drop(pinned);
     cache
 }
 
@@ -323,22 +359,26 @@ const KIND: &str = "EBBTIDE_FORCED_WRITE";
 const NOW: &str = "all reads are done, now the write";
 
 /// Reads that do write, and writes: each must be noticed.
-const KINDS: [&str; 9] = [
-    "insert", "touch", "persist", "expire", "remove", "reap", "clone", "cold", "counted",
+const KINDS: [&str; 10] = [
+    "insert", "touch", "persist", "expire", "remove", "reap", "clone", "cold", "counted", "renewal",
 ];
 
 fn write(kind: &str) {
     let arena = Arena::new();
+    let clock = ManualClock::new();
     let cache = fill(&arena, true, |builder| match kind {
         // A bounded cache whose entries nobody has read: the first hits raise their marks.
         "cold" => builder.max_entries(KEYS),
         // Reads are counted in memory of the cache.
         "counted" => builder.record_stats(true),
+        // A read that is worth a renewal writes the entry's deadline.
+        "renewal" => builder.time_to_idle(HOUR).clock(clock.clone()),
         _ => builder,
     });
     if kind != "cold" && kind != "counted" {
         read_warm(&arena, |key| read(&cache, key));
     }
+    clock.advance(HOUR / 2);
     println!("{NOW}");
     arena.read_only(|| match kind {
         "nothing" => read(&cache, 7),
@@ -350,6 +390,8 @@ fn write(kind: &str) {
         "reap" => drop(cache.reap(HOUR)),
         "clone" => std::mem::forget(cache.clone()),
         "cold" | "counted" => drop(cache.get(&7)),
+        // (Even keys have no other lifetime that would leave nothing to gain.)
+        "renewal" => drop(cache.get(&8)),
         other => panic!("no such write: {other}"),
     });
 }

@@ -3,7 +3,7 @@
 use std::any::TypeId;
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::time::Instant;
 
 use crate::RemovalCause;
@@ -116,8 +116,13 @@ where
 
     /// Where a key belongs. Runs the key's `Hash`: call without locks.
     #[inline]
+    #[allow(clippy::manual_hash_one)]
     pub(crate) fn address<Q: Hash + ?Sized>(&self, key: &Q) -> Address {
-        let mut hash = self.hasher.hash_one(key);
+        // Not `hash_one`: with a nightly compiler ahash's is another function for primitives, and a
+        // key has to be found by every form that is equivalent to it.
+        let mut hasher = self.hasher.build_hasher();
+        key.hash(&mut hasher);
+        let mut hash = hasher.finish();
         if TypeId::of::<S>() != TypeId::of::<ahash::RandomState>() {
             // Hashers for integers may leave whole bytes constant; every bit is used here. One
             // folded multiplication (as in wyhash) spreads what there is.

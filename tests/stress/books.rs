@@ -1,6 +1,7 @@
 //! Keys and values that are accounted for one by one.
 
 use std::borrow::Borrow;
+use std::cell::Cell;
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
@@ -21,6 +22,11 @@ const REPORTED: u8 = 2;
 const STORED: u8 = 4;
 const DROPPED_TWICE: u8 = 8;
 const CAUSE_SHIFT: u32 = 4;
+
+thread_local! {
+    /// When this thread's present call of a cache began, on that cache's clock.
+    static BEGAN: Cell<u64> = const { Cell::new(0) };
+}
 
 /// A small generator (SplitMix64): fast, and the same everywhere.
 #[derive(Debug)]
@@ -182,6 +188,11 @@ impl Books {
         }
     }
 
+    /// Notes that this thread is about to call the cache: what was over by now ends as expired.
+    pub(crate) fn begin_call(&self) {
+        BEGAN.set(self.time.now());
+    }
+
     /// To be asked before a read begins.
     pub(crate) fn before(&self) -> Before {
         Before {
@@ -224,6 +235,13 @@ impl Books {
                 assert!(bounded, "{item:?} evicted from a cache without bound")
             }
             _ => {}
+        }
+        if cause != RemovalCause::Expired {
+            let began = BEGAN.get();
+            assert!(
+                item.deadline > began,
+                "{item:?} was over at {began}, yet told as {cause:?}"
+            );
         }
     }
 

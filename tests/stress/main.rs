@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use ebbtide::Cache;
 
 /// Operations of a round, all its threads together, unless the environment says otherwise.
-const OPERATIONS: u64 = 12_000;
+const OPERATIONS: u64 = 8_000;
 
 /// A seed decides reaper, strategy, bound and listener by its remainder modulo this, so that as
 /// many rounds in a row have all of them.

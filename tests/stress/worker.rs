@@ -98,6 +98,7 @@ impl<'r> Worker<'r> {
 
     pub(crate) fn step(&mut self) {
         let key = self.pick();
+        self.books.begin_call();
         match self.random.below(100) {
             0..34 => self.read(key),
             34..52 => self.insert(key),
