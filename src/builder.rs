@@ -11,7 +11,7 @@ use crate::clock::{Clock, Time, nanos};
 use crate::entry::word::NEVER;
 use crate::error::BuildError;
 use crate::lifetime::Expiry;
-use crate::reaper::worker::Enrolment;
+use crate::reaper::crew::Enrolment;
 use crate::reaper::{Reaper, Target, Who};
 use crate::rules::{Listener, Rules};
 use crate::shard::Shard;

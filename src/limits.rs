@@ -41,6 +41,16 @@ pub(crate) const LIMBO_BATCH: usize = 4096;
 /// Values dropped in one slice between two looks at the clock.
 pub(crate) const DROP_SLICE: usize = 128;
 
+/// Looks for the end of a grace period in one cycle of a worker, or before a caller of `reap` lets
+/// other threads run between them.
+pub(crate) const GRACE_TRIES_OF_A_CYCLE: usize = 4;
+
+/// Looks for the end of a grace period in one call of `reap`, before it is left to the next one.
+#[cfg(not(ebbtide_loom))]
+pub(crate) const GRACE_TRIES: usize = 32;
+#[cfg(ebbtide_loom)]
+pub(crate) const GRACE_TRIES: usize = 2;
+
 /// A cache that reaps by hand lets a writer help once this many unlinked slots wait in its shard.
 pub(crate) const MANUAL_HELP: usize = 64;
 

@@ -55,13 +55,12 @@ impl Shard {
         self.due.load(Acquire) < self.first || self.waiting.load(Acquire) > 0
     }
 
-    /// The worker: says that it dozes, looks again, and only then sleeps.
+    /// The worker: sleeps for good unless there is news.
     fn sleep(&self) {
         if self.has_news() {
             return;
         }
-        self.bell.doze(self.first);
-        if !self.has_news() {
+        if self.bell.doze(self.first, || self.has_news()) {
             bell::sleep(&self.signal, None);
         }
         self.bell.rise();
@@ -69,8 +68,7 @@ impl Shard {
 
     /// The rule broken: looks, and then says that it dozes.
     fn sleep_without_looking_again(&self) {
-        if !self.has_news() {
-            self.bell.doze(self.first);
+        if !self.has_news() && self.bell.doze(self.first, || false) {
             bell::sleep(&self.signal, None);
         }
         self.bell.rise();

@@ -13,7 +13,7 @@ use crate::lane;
 use crate::limits::{LISTENER_DEPTH, MANUAL_HELP};
 use crate::order::touch_mark;
 use crate::pages::TrimAtEnd;
-use crate::reaper::worker::Enrolment;
+use crate::reaper::crew::Enrolment;
 use crate::reaper::{Bell, Settings, Target};
 use crate::reclaim::{Guard, pin};
 use crate::rules::{Listener, Rules};

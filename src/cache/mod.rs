@@ -14,7 +14,7 @@ use std::hash::{BuildHasher, Hash};
 use std::time::{Duration, Instant};
 
 use crate::builder::Builder;
-use crate::limits::DROP_SLICE;
+use crate::limits::{DROP_SLICE, GRACE_TRIES, GRACE_TRIES_OF_A_CYCLE};
 use crate::reaper::budget::Budget;
 use crate::reaper::sweep::Bounds;
 use crate::reaper::{Kind, Reaped, Target, sample, sweep, worker};
@@ -194,9 +194,6 @@ where
 
     /// Seals what waits, and drops what is past its grace period within the budget.
     fn drop_waiting(&self, bounds: &Bounds<'_>) -> u64 {
-        /// Looks for the end of a grace period before it is left to the next call.
-        const TRIES: usize = 32;
-
         let core = &*self.core;
         let mut dropped = 0;
         let waiting: Vec<usize> = (0..core.shards.len())
@@ -205,7 +202,7 @@ where
         for &shard in &waiting {
             core.seal(shard);
         }
-        for attempt in 0..TRIES {
+        for attempt in 0..GRACE_TRIES {
             if waiting.iter().all(|&shard| core.waiting(shard) == 0) {
                 break;
             }
@@ -221,7 +218,7 @@ where
             if bounds.budget.is_spent((bounds.clock)()) {
                 return dropped;
             }
-            if attempt >= 4 {
+            if attempt >= GRACE_TRIES_OF_A_CYCLE {
                 // Some thread is pinned; it may only need a moment.
                 std::thread::yield_now();
             }

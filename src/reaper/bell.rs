@@ -1,7 +1,7 @@
 //! How a writer wakes a sleeping worker, and how little that costs it.
 //!
 //! A worker that is going to sleep for longer than its interval says until when (in lane units of
-//! the cache's clock), then looks at all shards once more. A writer that lowers a shard's minimum,
+//! the cache's clock), then looks at its shards once more. A writer that lowers a shard's minimum,
 //! or adds to an empty limbo, publishes that and then looks at what the worker said. With a SeqCst
 //! fence between store and load on both sides, at least one of them sees the other (store
 //! buffering); a worker that polls at its interval is never rung.
@@ -87,12 +87,17 @@ impl Bell {
         }
     }
 
-    /// The worker says that it will sleep until the lane unit `until` unless rung. It must look at
-    /// every shard again after this and before it sleeps.
-    pub(crate) fn doze(&self, until: u32) {
+    /// The worker is going to sleep until the lane unit `until` unless rung, if after having said so
+    /// it sees no news: something due sooner, or something in limbo. Whether it may sleep.
+    pub(crate) fn doze(&self, until: u32, has_news: impl FnOnce() -> bool) -> bool {
         self.planned.store(until, Ordering::Relaxed);
         // SeqCst: pairs with the fences of the two rings.
         fence(Ordering::SeqCst);
+        if has_news() {
+            self.rise();
+            return false;
+        }
+        true
     }
 
     /// The worker is awake, or polls.

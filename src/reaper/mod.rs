@@ -2,14 +2,18 @@
 //!
 //! The parts that decide are pure, with time and randomness as parameters: [`budget`] (how long a
 //! cycle may go on), [`pace`] (when the next one begins), [`sweep`] and [`sample`] (what a cycle
-//! does). [`worker`] is the thin shell of threads around them. All of them know a cache's shards
+//! does). Around them are [`worker`] (what a thread does with one cache) and [`crew`] (the threads,
+//! and who is served by them); [`bell`] and [`visits`] are the two protocols between threads and the
+//! users of a cache, kept apart so that they can be model checked. All of them know a cache's shards
 //! only through [`Target`].
 
 pub(crate) mod bell;
 pub(crate) mod budget;
+pub(crate) mod crew;
 pub(crate) mod pace;
 pub(crate) mod sample;
 pub(crate) mod sweep;
+mod visits;
 pub(crate) mod worker;
 
 use std::time::Duration;

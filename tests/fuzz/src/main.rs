@@ -1,5 +1,6 @@
 //! Any operations and clock steps agree with the plain model, every structure recounted after each:
-//! the property test's cases, found by coverage instead of by chance.
+//! the property test's cases, found by coverage instead of by chance, and beyond them counters,
+//! pins that are held over other steps, and crowds that make the index grow and shrink.
 
 #![no_main]
 // The property test's generators are not used here.
@@ -7,14 +8,22 @@
 
 include!(concat!(env!("OUT_DIR"), "/operations.rs"));
 
+mod counters;
+
 use arbitrary::{Result, Unstructured};
+use ebbtide::Builder;
 
 /// Operations of one input, at most.
 const STEPS: usize = 300;
+/// Crowds of one input, at most: each is some hundred operations.
+const CROWDS: usize = 3;
 
 fn length(u: &mut Unstructured<'_>) -> Result<Option<Duration>> {
-    let milliseconds = u.int_in_range(0..=15_000u64)?;
-    Ok((milliseconds > 0).then(|| Duration::from_millis(milliseconds)))
+    if u.arbitrary()? {
+        return Ok(None);
+    }
+    let milliseconds = u.int_in_range(1..=15_000u64)?;
+    Ok(Some(Duration::from_millis(milliseconds)))
 }
 
 fn arbitrary_case(u: &mut Unstructured<'_>) -> Result<Case> {
@@ -31,6 +40,46 @@ fn arbitrary_case(u: &mut Unstructured<'_>) -> Result<Case> {
         sample: u.arbitrary()?,
         record: u.arbitrary()?,
     })
+}
+
+/// A case's cache, but for what depends on the type of its values.
+fn builder<K, V>(case: &Case, clock: &ManualClock) -> Builder<K, V>
+where
+    K: std::hash::Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+{
+    let strategy = if case.sample {
+        ebbtide::Strategy::sample()
+    } else {
+        ebbtide::Strategy::sweep()
+    };
+    let mut builder = Cache::builder()
+        .clock(clock.clone())
+        // The same in every run, so that a failure can be repeated.
+        .hasher(RandomState::with_seeds(1, 2, 3, 4))
+        .shards(case.shards)
+        .record_stats(case.record)
+        .reaper(Reaper::manual().strategy(strategy));
+    let settings = &case.settings;
+    if let Some(bound) = settings.bound {
+        builder = builder.max_entries(bound);
+    }
+    if let Some(live) = settings.live {
+        builder = builder.time_to_live(live);
+    }
+    if let Some(idle) = settings.idle {
+        builder = builder.time_to_idle(idle);
+    }
+    builder
+}
+
+fn lifetime(begin: Instant, life: Life) -> Lifetime {
+    match life {
+        Life::Never => Lifetime::Never,
+        Life::For(ms) => Lifetime::For(Duration::from_millis(ms)),
+        Life::Max => Lifetime::For(Duration::MAX),
+        Life::Until(ms) => Lifetime::Until(moment(begin, ms)),
+    }
 }
 
 fn key(u: &mut Unstructured<'_>) -> Result<u8> {
@@ -92,23 +141,109 @@ fn arbitrary_step(u: &mut Unstructured<'_>) -> Result<Step> {
     })
 }
 
+/// What an input does with a cache of [`Tracked`] values.
+#[derive(Debug)]
+enum Act {
+    /// An operation of the property test.
+    Step(Step),
+    /// A reference to a key's value is held, under a pin, over this many acts.
+    Hold(u8, u8),
+    /// So many other keys come, with one lifetime.
+    Crowd(u8, Life),
+    /// All but every so manyth of the other keys leave.
+    Disperse(u8),
+}
+
+fn arbitrary_act(u: &mut Unstructured<'_>) -> Result<Act> {
+    Ok(match u.int_in_range(0..=49u8)? {
+        0 | 1 => Act::Hold(key(u)?, u.int_in_range(1..=20)?),
+        2 => Act::Crowd(u.int_in_range(1..=u8::MAX - KEYS)?, arbitrary_life(u)?),
+        3 => Act::Disperse(u.int_in_range(2..=40)?),
+        _ => Act::Step(arbitrary_step(u)?),
+    })
+}
+
+/// Prints a step if somebody wants to see what an input does.
+fn show(step: &impl std::fmt::Debug) {
+    if std::env::var_os("EBBTIDE_FUZZ_SHOW").is_some() {
+        eprintln!("{step:?}");
+    }
+}
+
+struct Player<'u, 'd> {
+    rig: Rig,
+    input: &'u mut Unstructured<'d>,
+    acts: usize,
+    crowds: usize,
+}
+
+impl Player<'_, '_> {
+    /// The next act; `false` if there is none.
+    fn act(&mut self, may_hold: bool) -> bool {
+        if self.acts == STEPS || self.input.is_empty() {
+            return false;
+        }
+        self.acts += 1;
+        let Ok(act) = arbitrary_act(self.input) else {
+            return false;
+        };
+        show(&act);
+        match act {
+            Act::Step(step) => self.rig.step(step),
+            Act::Hold(k, acts) if may_hold => return self.hold(k, acts),
+            Act::Hold(k, _) => self.rig.step(Step::Pinned(k)),
+            Act::Crowd(number, life) if self.crowds < CROWDS => {
+                self.crowds += 1;
+                for k in KEYS..KEYS + number {
+                    self.rig.step(Step::InsertWith(k, u64::from(k), life));
+                }
+            }
+            Act::Crowd(..) => {}
+            Act::Disperse(each) => {
+                // Only those that may be there: removing what never came is not worth the time.
+                let others = self.rig.model.keys().into_iter().filter(|k| *k >= KEYS);
+                for k in others.filter(|k| k % each != 0) {
+                    self.rig.step(Step::Invalidate(k));
+                }
+            }
+        }
+        true
+    }
+
+    /// Whatever becomes of the entry meanwhile, its value stays readable under the pin.
+    fn hold(&mut self, k: u8, acts: u8) -> bool {
+        let cache = self.rig.cache.clone();
+        let pinned = cache.pin();
+        let held = pinned.get(&k);
+        self.rig.model.used(k, held.map(Tracked::tag));
+        self.rig.check();
+        let known = held.map(|value| (value.tag(), value.serial()));
+        let goes_on = (0..acts).all(|_| self.act(false));
+        if let Some(value) = held {
+            assert_eq!(Some((value.tag(), value.serial())), known);
+            let dropped = self.rig.ledger.is_dropped(value.serial());
+            assert!(!dropped, "dropped while it was held");
+        }
+        goes_on
+    }
+}
+
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    let mut u = Unstructured::new(data);
-    let Ok(case) = arbitrary_case(&mut u) else {
+    let mut input = Unstructured::new(data);
+    let (Ok(counters), Ok(case)) = (input.ratio(1, 3), arbitrary_case(&mut input)) else {
         return;
     };
-    let mut rig = Rig::new(case);
-    for _ in 0..STEPS {
-        if u.is_empty() {
-            break;
-        }
-        let Ok(step) = arbitrary_step(&mut u) else {
-            break;
-        };
-        if std::env::var_os("EBBTIDE_FUZZ_SHOW").is_some() {
-            eprintln!("{step:?}");
-        }
-        rig.step(step);
+    show(&case);
+    if counters {
+        counters::run(case, &mut input);
+        return;
     }
-    rig.end();
+    let mut player = Player {
+        rig: Rig::new(case),
+        input: &mut input,
+        acts: 0,
+        crowds: 0,
+    };
+    while player.act(true) {}
+    player.rig.end();
 });
