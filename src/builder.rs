@@ -26,6 +26,11 @@ const MAX_SHARDS: usize = 1 << 16;
 /// policy tell entries apart.
 const ENTRIES_PER_SHARD: u64 = 64;
 
+/// Limits of a clock's lease: a shorter one would keep the publisher busy, and a longer one leave
+/// nearly all lifetimes to the clock.
+const SHORTEST_LEASE: Duration = Duration::from_millis(10);
+const LONGEST_LEASE: Duration = Duration::from_secs(3600);
+
 /// Makes a [`Cache`] with settings of your own. From [`Cache::builder`].
 ///
 /// ```
@@ -53,6 +58,7 @@ pub struct Builder<K, V, S = RandomState> {
     shards: Option<usize>,
     hasher: S,
     clock: Option<Box<dyn Clock>>,
+    lease: Option<Duration>,
     reaper: Option<Reaper>,
     record_stats: bool,
     listener: Option<Listener<K, V>>,
@@ -70,6 +76,7 @@ impl<K, V> Builder<K, V> {
             shards: None,
             hasher: RandomState::new(),
             clock: None,
+            lease: None,
             reaper: None,
             record_stats: false,
             listener: None,
@@ -129,6 +136,7 @@ impl<K, V, S> Builder<K, V, S> {
             shards: self.shards,
             hasher,
             clock: self.clock,
+            lease: self.lease,
             reaper: self.reaper,
             record_stats: self.record_stats,
             listener: self.listener,
@@ -141,6 +149,25 @@ impl<K, V, S> Builder<K, V, S> {
     /// [manual](Clock::is_manual) makes [`Reaper::manual`] the default.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Some(Box::new(clock));
+        self
+    }
+
+    /// Lets reads trust a published time instead of asking the clock: an entry whose deadline is
+    /// farther than `lease` beyond it counts as alive. From 10 ms up; a second is a good choice.
+    ///
+    /// One thread of the process publishes the time four times per lease (the shortest there is).
+    /// A read of an entry with a lifetime then costs what a read of one without does, which is most
+    /// worth having where reads miss the processor's caches: a call of a clock keeps the processor
+    /// from overlapping them. The last `lease` of each lifetime is decided by the clock as ever.
+    ///
+    /// What it asks in return: "an expired entry is never read" holds only while the publishing
+    /// thread is never kept from running for three quarters of the lease. If the machine is so
+    /// overloaded, or the process was stopped (`SIGSTOP`, a debugger, a frozen container) and goes
+    /// on, an entry may be read past its deadline until that thread has run again. Without this
+    /// setting nothing depends on any thread. A process that was forked from this one does not
+    /// publish: there, caches from before the fork ask the clock.
+    pub fn clock_lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
         self
     }
 
@@ -199,7 +226,7 @@ where
     /// # Errors
     /// A [`BuildError`] for settings that contradict themselves, or if a reaper thread cannot be
     /// started.
-    pub fn build(self) -> Result<Cache<K, V, S>, BuildError> {
+    pub fn build(mut self) -> Result<Cache<K, V, S>, BuildError> {
         let clock_is_manual = self.clock.as_ref().is_some_and(|clock| clock.is_manual());
         let reaper = match &self.reaper {
             Some(reaper) => reaper.clone(),
@@ -207,7 +234,12 @@ where
             None => Reaper::shared(),
         };
         self.check(&reaper)?;
-        let core = Arc::new(self.into_core(&reaper));
+        let time = match (self.clock.take(), self.lease) {
+            (Some(clock), _) => Time::custom(clock),
+            (None, Some(lease)) => Time::leased(lease).map_err(BuildError::Thread)?,
+            (None, None) => Time::system(),
+        };
+        let core = Arc::new(self.into_core(time, &reaper));
         let target: Weak<dyn Target> = {
             let core: Weak<Core<K, V, S>> = Arc::downgrade(&core);
             core
@@ -233,10 +265,18 @@ where
         if self.live == Some(Duration::ZERO) || self.idle == Some(Duration::ZERO) {
             return Err(BuildError::ZeroLifetime);
         }
+        if let Some(lease) = self.lease {
+            if self.clock.is_some() {
+                return Err(BuildError::LeasedCustomClock);
+            }
+            if !(SHORTEST_LEASE..=LONGEST_LEASE).contains(&lease) {
+                return Err(BuildError::LeaseOutOfRange(lease));
+            }
+        }
         Ok(())
     }
 
-    fn into_core(self, reaper: &Reaper) -> Core<K, V, S> {
+    fn into_core(self, time: Time, reaper: &Reaper) -> Core<K, V, S> {
         let count = match self.shards {
             Some(shards) => shards.next_power_of_two(),
             None => default_shards(self.max_entries),
@@ -252,7 +292,7 @@ where
         let room = self.initial_capacity.div_ceil(count);
         let shards = (0..count).map(|_| Shard::new(room, extras)).collect();
         let rules = Rules {
-            time: self.clock.map_or_else(Time::system, Time::custom),
+            time,
             live: self.live.map_or(NEVER, nanos),
             idle,
             expiry: self.expiry,
@@ -285,7 +325,7 @@ where
             let mut manual = Builder::new().reaper(Reaper::manual());
             manual.max_entries = max_entries;
             Cache {
-                core: Arc::new(manual.into_core(&Reaper::manual())),
+                core: Arc::new(manual.into_core(Time::system(), &Reaper::manual())),
             }
         })
     }

@@ -8,6 +8,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::entry::word::{DEAD, NEVER};
+use crate::lease::Lease;
 use crate::lifetime::Lifetime;
 use crate::sync::{self, Arc, AtomicU64, Ordering};
 
@@ -165,6 +166,7 @@ impl SystemClock {
 /// The clock of one cache: the system's without indirection, or the user's.
 pub(crate) struct Time {
     source: Source,
+    lease: Option<Lease>,
 }
 
 enum Source {
@@ -176,12 +178,25 @@ impl Time {
     pub(crate) fn system() -> Self {
         Time {
             source: Source::System(SystemClock::new()),
+            lease: None,
         }
+    }
+
+    /// The system's clock, which need not be asked about an entry whose deadline is farther than
+    /// `lease` beyond the last published time. An error if there is no thread to publish it.
+    pub(crate) fn leased(lease: Duration) -> Result<Self, String> {
+        let clock = SystemClock::new();
+        let lease = Lease::new(clock.begin, lease)?;
+        Ok(Time {
+            source: Source::System(clock),
+            lease: Some(lease),
+        })
     }
 
     pub(crate) fn custom(clock: Box<dyn Clock>) -> Self {
         Time {
             source: Source::Custom(clock),
+            lease: None,
         }
     }
 
@@ -208,9 +223,18 @@ impl Time {
     /// neither reads a clock.
     #[inline]
     pub(crate) fn is_due(&self, word: u64) -> bool {
-        if word == NEVER {
-            return false;
-        }
+        word != NEVER && !self.is_leased(word) && self.is_over(word)
+    }
+
+    /// Whether the published time alone says that the deadline is still to come.
+    #[inline]
+    fn is_leased(&self, word: u64) -> bool {
+        self.lease.as_ref().is_some_and(|lease| lease.covers(word))
+    }
+
+    /// Not inlined: a clock is read by a call anyway, and a lookup without one stays short.
+    #[inline(never)]
+    fn is_over(&self, word: u64) -> bool {
         if word == DEAD {
             return true;
         }

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::time::Duration;
 
 /// Why a [`Builder`](crate::Builder) refused its settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +27,11 @@ pub enum BuildError {
     ShardsOutOfRange(usize),
     /// A default lifetime of zero would let no entry live.
     ZeroLifetime,
-    /// A reaper thread could not be started.
+    /// A lease of the clock must be between 10 ms and an hour.
+    LeaseOutOfRange(Duration),
+    /// Only the default clock's time can be leased.
+    LeasedCustomClock,
+    /// A thread of the library could not be started.
     Thread(String),
 }
 
@@ -59,8 +64,14 @@ impl fmt::Display for BuildError {
             BuildError::ZeroLifetime => {
                 f.write_str("time_to_live and time_to_idle must be above zero")
             }
+            BuildError::LeaseOutOfRange(given) => {
+                write!(f, "a clock_lease is 10 ms to an hour long, not {given:?}")
+            }
+            BuildError::LeasedCustomClock => f.write_str(
+                "clock_lease needs the default clock; a clock of your own is always asked",
+            ),
             BuildError::Thread(reason) => {
-                write!(f, "a reaper thread could not be started: {reason}")
+                write!(f, "a thread could not be started: {reason}")
             }
         }
     }

@@ -23,6 +23,7 @@ mod entry;
 mod error;
 mod index;
 mod lane;
+mod lease;
 mod lifetime;
 mod limits;
 mod order;

@@ -403,6 +403,8 @@ mod fork {
 
     extern "C" fn after_in_child() {
         FORKS.fetch_add(1, Ordering::Relaxed);
+        // The thread that would renew it is not here.
+        crate::lease::revoke();
         // Who was only about to enter is not here to step back.
         INSIDE.store(0, Ordering::SeqCst);
         after_in_parent();
@@ -413,7 +415,7 @@ mod fork {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
             // SAFETY: the three functions live as long as the program, take nothing, and only
-            // touch the two statics. If there is no memory for them (the only failure), a forked
+            // touch statics. If there is no memory for them (the only failure), a forked
             // child has no reaper and a fork may meet a held lock: as without the call.
             unsafe {
                 libc::pthread_atfork(Some(before), Some(after_in_parent), Some(after_in_child))

@@ -85,6 +85,7 @@ enum Fault {
     NewCache = 14,
     Counter = 15,
     DroppedTwice = 16,
+    Lease = 17,
 }
 
 struct Caches {
@@ -92,6 +93,26 @@ struct Caches {
     dedicated: Cache<u64, Tracked>,
     bounded: Cache<u64, Counter>,
     manual: Cache<u64, u64>,
+    /// Nothing reclaims in it: what it reads is up to its clock alone.
+    leased: Cache<u64, u64>,
+}
+
+/// Longer than the lease of [`with_lease`], so that the published time decides at first.
+const LIFETIME: Duration = Duration::from_millis(100);
+
+fn with_lease() -> Cache<u64, u64> {
+    Cache::builder()
+        .clock_lease(10 * MS)
+        .reaper(Reaper::manual())
+        .build()
+        .unwrap()
+}
+
+/// Whether nothing is read past its deadline by a cache whose publisher is in the parent: what was
+/// published last before the fork would let its entries live for ever.
+fn is_exact(leased: &Cache<u64, u64>) -> bool {
+    std::thread::sleep(LIFETIME);
+    (0..10).all(|key| leased.get(&key).is_none())
 }
 
 /// The child's checks; must not unwind or print, and knows time limits.
@@ -101,6 +122,7 @@ fn in_child(caches: Caches, ledger: &Arc<Ledger>) -> Fault {
         dedicated,
         bounded,
         manual,
+        leased,
     } = caches;
     for cache in [&shared, &dedicated] {
         for key in 0..1_000 {
@@ -155,9 +177,22 @@ fn in_child(caches: Caches, ledger: &Arc<Ledger>) -> Fault {
         }
         std::thread::sleep(MS);
     }
+    if !is_exact(&leased) {
+        return Fault::Lease;
+    }
+    let fresh_lease = with_lease();
+    fresh_lease.insert_with_ttl(1, 1, LIFETIME);
+    let begin = Instant::now();
+    while fresh_lease.contains_key(&1) {
+        if begin.elapsed() > 15 * S {
+            return Fault::Lease;
+        }
+        std::thread::sleep(MS);
+    }
     // Prompt, also where a thread that is not here held the cache at the fork. (What such a thread
     // held stays with this process, so that how many are dropped is not certain.)
     drop((fresh, shared, dedicated, bounded, manual));
+    drop((leased, fresh_lease));
     if ledger.is_dropped_twice() {
         return Fault::DroppedTwice;
     }
@@ -176,6 +211,7 @@ fn a_forked_child_reads_writes_and_reclaims() {
         dedicated: build(Reaper::dedicated(2)),
         bounded: Cache::new(10),
         manual: Cache::builder().clock(ManualClock::new()).build().unwrap(),
+        leased: with_lease(),
     });
     let caches = all.as_ref().unwrap();
     for cache in [&caches.shared, &caches.dedicated] {
@@ -192,6 +228,7 @@ fn a_forked_child_reads_writes_and_reclaims() {
                 cache.insert_with_ttl(5_000 + key, ledger.value(key), MS);
             }
         }
+        caches.leased.insert_with_ttl(round, round, LIFETIME);
         std::thread::sleep(Duration::from_micros(700 * round));
         // What is still being reclaimed does not belong to the child's sums.
         let held = |cache: &Cache<u64, Tracked>| cache.entry_count() == 1_000;

@@ -224,3 +224,26 @@ fn get_against_insert_and_replace() {
         assert_eq!(cache.get(&1), Some(11));
     });
 }
+
+#[test]
+fn get_against_two_replacements() {
+    // A reader whose first look met a dead entry meets another one with its second.
+    check("cache_get_against_two_replacements", Some(3), || {
+        let clock = ManualClock::new();
+        let cache = build::<u8>(&clock, |b| b);
+        cache.insert(1, 10);
+        let (seen, ()) = race(
+            &cache,
+            |cache| cache.get(&1),
+            |cache| {
+                cache.insert(1, 11);
+                cache.insert(1, 12);
+            },
+        );
+        assert!(
+            matches!(seen, Some(10..=12)),
+            "a key that is present was not found"
+        );
+        assert_eq!(cache.get(&1), Some(12));
+    });
+}

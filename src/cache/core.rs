@@ -6,9 +6,12 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::time::Instant;
 
+use equivalent::Equivalent;
+
 use crate::RemovalCause;
 use crate::counter::{Counter, as_counter};
 use crate::entry::word::Found;
+use crate::index::Glance;
 use crate::lane;
 use crate::limits::{LISTENER_DEPTH, MANUAL_HELP};
 use crate::order::touch_mark;
@@ -155,6 +158,41 @@ where
         self.shards[shard].hold(&self.rules, self.bell(shard), guard)
     }
 
+    /// The value of a key's live entry, which counts as a use.
+    #[inline]
+    pub(crate) fn read<'g, Q>(&self, key: &Q, guard: &'g Guard) -> Option<&'g V>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        let address = self.address(key);
+        if self.reads.is_none() {
+            let shard = self.shard(address);
+            match shard.glance(&self.rules, address.hash, guard, |k| key.equivalent(k)) {
+                Glance::Found((slot, entry)) => {
+                    self.used(shard, slot);
+                    return Some(entry.value());
+                }
+                Glance::Absent => return None,
+                Glance::Elsewhere => {}
+            }
+        }
+        self.read_carefully(address, key, guard)
+    }
+
+    /// A read for which a glance is not enough.
+    #[inline(never)]
+    fn read_carefully<'g, Q>(&self, address: Address, key: &Q, guard: &'g Guard) -> Option<&'g V>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        let shard = self.shard(address);
+        let look = shard.lookup(&self.rules, address.hash, guard, |k| key.equivalent(k));
+        self.answered(address.shard, look, guard);
+        let slot = look.live()?;
+        self.used(shard, slot);
+        Some(shard.entry(slot).value())
+    }
+
     /// What a read hit leaves behind: a mark for eviction, a renewal for time to idle. Neither is
     /// written once it would change nothing.
     #[inline]
@@ -167,6 +205,7 @@ where
         }
     }
 
+    #[inline(never)]
     fn renew(&self, shard: &Shard<K, V>, slot: SlotRef<'_>) {
         let (time, idle) = (&self.rules.time, self.rules.idle);
         let cap = shard

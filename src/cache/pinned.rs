@@ -9,7 +9,6 @@ use equivalent::Equivalent;
 use super::Cache;
 use super::bulk::Walk;
 use crate::reclaim::{Guard, pin};
-use crate::shard::Look;
 use crate::slab::SlotRef;
 
 /// A view of the cache that hands out references, from [`Cache::pin`].
@@ -61,18 +60,7 @@ where
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let core = &*self.cache.core;
-        let address = core.address(key);
-        let shard = core.shard(address);
-        let look = shard.lookup(&core.rules, address.hash, &self.guard, |k| {
-            key.equivalent(k)
-        });
-        if core.reads.is_some() || !matches!(look, Look::Live(..)) {
-            core.answered(address.shard, look, &self.guard);
-        }
-        let slot = look.live()?;
-        core.used(shard, slot);
-        Some(shard.entry(slot).value())
+        self.cache.core.read(key, &self.guard)
     }
 
     /// All live entries, as [`Cache::iter`](crate::Cache::iter) but by reference. Not a use.

@@ -7,7 +7,6 @@ use equivalent::Equivalent;
 use super::Cache;
 use super::core::Address;
 use crate::reclaim::pin;
-use crate::shard::Look;
 
 /// Keys that [`Cache::get_many`] looks up together, so that their cache misses overlap.
 const TOGETHER: usize = 16;
@@ -42,17 +41,8 @@ where
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let core = &*self.core;
-        let address = core.address(key);
         let guard = pin();
-        let shard = core.shard(address);
-        let look = shard.lookup(&core.rules, address.hash, &guard, |k| key.equivalent(k));
-        if core.reads.is_some() || !matches!(look, Look::Live(..)) {
-            core.answered(address.shard, look, &guard);
-        }
-        let slot = look.live()?;
-        core.used(shard, slot);
-        Some(f(shard.entry(slot).value()))
+        self.core.read(key, &guard).map(f)
     }
 
     /// As [`get`](Self::get), but not a use: neither eviction nor time to idle hears of it.

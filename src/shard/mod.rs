@@ -18,7 +18,7 @@ use std::fmt;
 use crate::RemovalCause;
 use crate::entry::word::Found;
 use crate::entry::{Entry, contained};
-use crate::index::{self, Index};
+use crate::index::{self, Glance, Index};
 use crate::lane::{self, Lane};
 use crate::limits::VAIN_NS;
 use crate::order::Order;
@@ -142,9 +142,28 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
         });
     }
 
+    /// Looks a key up as most reads can: [`Glance::Elsewhere`] asks for a whole
+    /// [`lookup`](Self::lookup), of which this is the beginning.
+    #[inline]
+    pub(crate) fn glance<'g>(
+        &self,
+        rules: &Rules<K, V>,
+        hash: u32,
+        guard: &'g Guard,
+        is_key: impl Fn(&K) -> bool,
+    ) -> Glance<(SlotRef<'g>, &'g Entry<K, V>)> {
+        let found = self.index.glance(hash, guard, |slot| {
+            let entry = self.slab.entry(slot);
+            is_key(entry.key()).then_some((slot, entry))
+        });
+        match found {
+            Glance::Found((_, entry)) if rules.time.is_due(entry.word.load()) => Glance::Elsewhere,
+            found => found,
+        }
+    }
+
     /// Looks a key up (P1, P2). Takes no lock; reads the clock only for an entry that has a
     /// deadline.
-    #[inline]
     pub(crate) fn lookup<'g>(
         &self,
         rules: &Rules<K, V>,
