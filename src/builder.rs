@@ -11,6 +11,7 @@ use crate::clock::{Clock, Time, nanos};
 use crate::entry::word::NEVER;
 use crate::error::BuildError;
 use crate::lifetime::Expiry;
+use crate::limits::MAX_SLOTS;
 use crate::reaper::crew::Enrolment;
 use crate::reaper::{Reaper, Target, Who};
 use crate::rules::{Listener, Rules};
@@ -201,8 +202,9 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
-    /// Entries that the index should have room for from the start. Entries themselves are
-    /// allocated as they come.
+    /// Entries that the index should have room for from the start (some 8 bytes for each are
+    /// allocated at once; not for more than the bound). Entries themselves are allocated as they
+    /// come. At most 2^30, or as many for each shard if their number is given.
     pub fn initial_capacity(mut self, entries: usize) -> Self {
         self.initial_capacity = entries;
         self
@@ -265,6 +267,10 @@ where
         if self.live == Some(Duration::ZERO) || self.idle == Some(Duration::ZERO) {
             return Err(BuildError::ZeroLifetime);
         }
+        let shards = self.shards.unwrap_or(1).next_power_of_two();
+        if self.initial_capacity > shards.saturating_mul(MAX_SLOTS as usize) {
+            return Err(BuildError::CapacityOutOfRange(self.initial_capacity));
+        }
         if let Some(lease) = self.lease {
             if self.clock.is_some() {
                 return Err(BuildError::LeasedCustomClock);
@@ -289,7 +295,10 @@ where
             marks: bounded,
             caps: idle != 0,
         };
-        let room = self.initial_capacity.div_ceil(count);
+        let most = self.max_entries.map_or(usize::MAX, |most| {
+            usize::try_from(most).unwrap_or(usize::MAX)
+        });
+        let room = self.initial_capacity.min(most).div_ceil(count);
         let shards = (0..count).map(|_| Shard::new(room, extras)).collect();
         let rules = Rules {
             time,

@@ -17,6 +17,9 @@ use crate::sync::{self, Arc, AtomicU64, Ordering};
 /// Most users need none: the default reads the operating system's monotonic clock, and
 /// [`ManualClock`] stands still for tests. A clock may step backwards; an entry that was once
 /// reported absent stays absent all the same.
+///
+/// It is asked without any lock, once or more in each call that depends on time, also on the
+/// reaper's threads; if it panics, that call does, and nothing else is affected. It must not fork.
 pub trait Clock: Send + Sync + 'static {
     /// Nanoseconds since the clock's beginning.
     fn now(&self) -> u64;
@@ -209,6 +212,20 @@ impl Time {
         }
     }
 
+    /// The time for one hold of a lock, to be made before the lock is taken.
+    pub(crate) fn reading(&self) -> Reading<'_> {
+        let asked = match &self.source {
+            Source::System(_) => None,
+            Source::Custom(clock) => Some(clock.now()),
+        };
+        self.reading_at(asked)
+    }
+
+    /// The time of a hold after another one in the same call: [`Reading::asked`] of that.
+    pub(crate) fn reading_at(&self, asked: Option<u64>) -> Reading<'_> {
+        Reading { time: self, asked }
+    }
+
     /// A time that may be a little behind, never ahead: enough to choose a deadline that is
     /// allowed to come early.
     #[inline]
@@ -271,6 +288,35 @@ impl Time {
     /// Whether a worker can tell from the real time when the next deadline comes.
     pub(crate) fn is_real(&self) -> bool {
         matches!(self.source, Source::System(_))
+    }
+}
+
+/// The time as a hold of a lock sees it. A clock of the user's was asked before the lock was taken, so
+/// that none of its code runs (or panics) under it; the system's is asked when the time is needed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading<'t> {
+    time: &'t Time,
+    asked: Option<u64>,
+}
+
+impl Reading<'_> {
+    /// What the user's clock said.
+    pub(crate) fn asked(&self) -> Option<u64> {
+        self.asked
+    }
+
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        self.asked.unwrap_or_else(|| self.time.now())
+    }
+
+    /// As [`Time::is_due`].
+    #[inline]
+    pub(crate) fn is_due(&self, word: u64) -> bool {
+        match self.asked {
+            None => self.time.is_due(word),
+            Some(now) => word != NEVER && now >= word,
+        }
     }
 }
 

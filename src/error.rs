@@ -27,6 +27,8 @@ pub enum BuildError {
     ShardsOutOfRange(usize),
     /// A default lifetime of zero would let no entry live.
     ZeroLifetime,
+    /// An initial capacity of more entries than the shards can have slots for.
+    CapacityOutOfRange(usize),
     /// A lease of the clock must be between 10 ms and an hour.
     LeaseOutOfRange(Duration),
     /// Only the default clock's time can be leased.
@@ -64,6 +66,12 @@ impl fmt::Display for BuildError {
             BuildError::ZeroLifetime => {
                 f.write_str("time_to_live and time_to_idle must be above zero")
             }
+            BuildError::CapacityOutOfRange(given) => {
+                write!(
+                    f,
+                    "an initial_capacity of {given} is more than the shards can hold"
+                )
+            }
             BuildError::LeaseOutOfRange(given) => {
                 write!(f, "a clock_lease is 10 ms to an hour long, not {given:?}")
             }
@@ -85,12 +93,15 @@ impl Error for BuildError {}
 pub enum CounterError {
     /// The sum would leave −2^62 … 2^62 − 1.
     Overflow,
+    /// There is no counter yet and no room for one: its shard has 2^30 entries.
+    Full,
 }
 
 impl fmt::Display for CounterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CounterError::Overflow => f.write_str("the counter would leave -2^62 .. 2^62 - 1"),
+            CounterError::Full => f.write_str("the cache has no room for another counter"),
         }
     }
 }

@@ -32,8 +32,12 @@ pub(crate) const CHUNK_BYTES: usize = 16 * 1024;
 pub(crate) const CHUNK_BYTES: usize = 64;
 pub(crate) const CHUNK_MAX_SHIFT: u32 = 8;
 
-/// Slots of one shard, at most: leaves `u32` arithmetic headroom everywhere.
+/// Slots of one shard, at most: leaves `u32` arithmetic headroom everywhere. (The library's own
+/// tests fill a shard up.)
+#[cfg(not(test))]
 pub(crate) const MAX_SLOTS: u32 = 1 << 30;
+#[cfg(test)]
+pub(crate) const MAX_SLOTS: u32 = 1 << 12;
 
 /// Unlinked slots in one limbo batch, at most; a fuller batch is set aside and a new one begun.
 pub(crate) const LIMBO_BATCH: usize = 4096;
@@ -53,6 +57,12 @@ pub(crate) const GRACE_TRIES: usize = 2;
 
 /// A cache that reaps by hand lets a writer help once this many unlinked slots wait in its shard.
 pub(crate) const MANUAL_HELP: usize = 64;
+
+/// Lane blocks of a shard by which the reaper judges what share of its entries is due.
+pub(crate) const TOLERANCE_BLOCKS: usize = 64;
+
+/// Chunks looked at, or given back, in one hold of a shard's lock.
+pub(crate) const TRIM_TOGETHER: usize = 16;
 
 /// Reads that find the mark this high leave it alone.
 pub(crate) const MARK_MAX: u8 = 3;
@@ -76,6 +86,9 @@ pub(crate) const SLICE_UNLINKS: u64 = 4096;
 /// Entries that a writer looks at for a dead one before it evicts a living one: those filed under
 /// the lane unit that is now passing may be looked at in vain.
 pub(crate) const DEAD_LOOKS: u32 = 16;
+
+/// Lane blocks that it looks into for them: minima may have become too low.
+pub(crate) const DEAD_BLOCKS: u32 = 64;
 
 /// Entries that the eviction hand passes at most before it takes the least used of them: bounds the
 /// work of one eviction however busy the readers are.

@@ -94,8 +94,7 @@ impl<K: 'static, V: 'static> Rules<K, V> {
 
     /// The span of an entry whose own lifetime begins again now; `cap` is its deadline without
     /// idleness so far.
-    pub(crate) fn renewed(&self, own: u64, cap: u64) -> Span {
-        let now = self.time.now();
+    pub(crate) fn renewed(&self, own: u64, cap: u64, now: u64) -> Span {
         let cap = match own {
             DEFAULT => now.saturating_add(self.live),
             FIXED => cap,
@@ -107,11 +106,11 @@ impl<K: 'static, V: 'static> Rules<K, V> {
 
     /// The span of an entry that is written anew and keeps its deadline: with a time to idle the
     /// write counts as a use.
-    pub(crate) fn kept(&self, word: u64, cap: u64, own: u64) -> Span {
+    pub(crate) fn kept(&self, word: u64, cap: u64, own: u64, now: impl FnOnce() -> u64) -> Span {
         if self.idle == 0 || word == NEVER {
             return Span { word, cap, own };
         }
-        self.capped(cap, self.time.now(), own)
+        self.capped(cap, now(), own)
     }
 
     /// The word of an entry whose deadline without idleness is `cap`, used now.

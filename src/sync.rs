@@ -428,16 +428,18 @@ mod fork {
         static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Runs `f` while no fork can happen. Keep it short; no user code.
+    /// Runs `f` while no fork can happen. Keep it short. The only user code in it may be a clock, which
+    /// must not fork.
     pub(crate) fn without_fork<R>(f: impl FnOnce() -> R) -> R {
         struct Leave;
         impl Drop for Leave {
             fn drop(&mut self) {
-                IS_INSIDE.set(false);
+                let _ = IS_INSIDE.try_with(|inside| inside.set(false));
                 INSIDE.fetch_sub(1, Ordering::SeqCst);
             }
         }
-        if IS_INSIDE.get() {
+        // (Where thread-locals can be gone, a thread that is ending counts as outside.)
+        if IS_INSIDE.try_with(Cell::get).unwrap_or(false) {
             return f();
         }
         loop {
@@ -448,7 +450,7 @@ mod fork {
             INSIDE.fetch_sub(1, Ordering::SeqCst);
             yield_now();
         }
-        IS_INSIDE.set(true);
+        let _ = IS_INSIDE.try_with(|inside| inside.set(true));
         let _leave = Leave;
         f()
     }

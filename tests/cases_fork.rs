@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-use ebbtide::{Cache, Counter, ManualClock, Reaper};
+use ebbtide::{Cache, Counter, ManualClock, Reaper, RemovalCause};
 
 use common::{S, eventually};
 
@@ -203,8 +203,11 @@ fn in_child(caches: Caches, ledger: &Arc<Ledger>) -> Fault {
 fn a_forked_child_reads_writes_and_reclaims() {
     let ledger = Ledger::new();
     let interval = |reaper: Reaper| reaper.interval(5 * MS);
+    // With a listener the reaper's threads tell of what they unlink, and bury it after that.
+    let told = |_: &u64, _: &Tracked, _: RemovalCause| ();
     let build = |reaper: Reaper| -> Cache<u64, Tracked> {
-        Cache::builder().reaper(interval(reaper)).build().unwrap()
+        let builder = Cache::builder().reaper(interval(reaper));
+        builder.on_removal(told).build().unwrap()
     };
     let mut all = Some(Caches {
         shared: build(Reaper::shared()),

@@ -13,7 +13,7 @@ mod lane;
 #[path = "../../src/limits.rs"]
 mod limits;
 #[allow(dead_code, unsafe_code)]
-#[path = "../../src/pages.rs"]
+#[path = "../../src/pages/mod.rs"]
 mod pages;
 #[allow(
     dead_code,

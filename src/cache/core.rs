@@ -9,6 +9,7 @@ use std::time::Instant;
 use equivalent::Equivalent;
 
 use crate::RemovalCause;
+use crate::clock::Reading;
 use crate::counter::{Counter, as_counter};
 use crate::entry::word::Found;
 use crate::index::Glance;
@@ -153,9 +154,20 @@ where
         }
     }
 
+    /// Takes a shard's lock. Asks a clock of the user's before that.
     #[inline]
     pub(crate) fn hold<'s>(&'s self, shard: usize, guard: &'s Guard) -> Hold<'s, K, V> {
-        self.shards[shard].hold(&self.rules, self.bell(shard), guard)
+        self.hold_at(shard, self.rules.time.reading(), guard)
+    }
+
+    fn hold_at<'s>(&'s self, shard: usize, time: Reading<'s>, guard: &'s Guard) -> Hold<'s, K, V> {
+        self.shards[shard].hold(&self.rules, time, self.bell(shard), guard)
+    }
+
+    /// As [`hold`](Self::hold), if nobody has the lock.
+    fn try_hold<'s>(&'s self, shard: usize, guard: &'s Guard) -> Option<Hold<'s, K, V>> {
+        let time = self.rules.time.reading();
+        self.shards[shard].try_hold(&self.rules, time, self.bell(shard), guard)
     }
 
     /// The value of a key's live entry, which counts as a use.
@@ -235,8 +247,7 @@ where
         if self.rules.listener.is_some() {
             return;
         }
-        let bell = self.bell(shard);
-        let Some(mut hold) = self.shards[shard].try_hold(&self.rules, bell, guard) else {
+        let Some(mut hold) = self.try_hold(shard, guard) else {
             return;
         };
         if let Some(place) = hold.find_slot(slot.id()) {
@@ -271,11 +282,15 @@ where
     /// After a write's hold: as [`finish`](Self::finish), then makes room if the bound is exceeded
     /// (sparing the slot just written), and in a cache that is reaped by hand helps a little.
     pub(crate) fn finish_write(&self, shard: usize, released: Released, written: Option<u32>) {
-        let Released { departed, grown } = released;
+        let Released {
+            departed,
+            grown,
+            asked,
+        } = released;
         self.count_linked(grown);
         self.report(shard, departed);
         if grown > 0 {
-            self.make_room(shard, written, grown);
+            self.make_room(shard, written, grown, self.rules.time.reading_at(asked));
         }
         if self.rules.manual && self.shards[shard].waiting() >= MANUAL_HELP {
             self.help(shard);
@@ -310,27 +325,27 @@ where
     /// While the bound is exceeded, takes out as many entries as the writer has added (and a few
     /// more, should somebody have had to give up), one shard at a time: the dead first, wherever
     /// they are, then the policy's choice in the writer's shard, or else in the next that has one.
-    fn make_room(&self, home: usize, written: Option<u32>, added: i64) {
+    fn make_room(&self, home: usize, written: Option<u32>, added: i64, time: Reading<'_>) {
         const MORE: i64 = 2;
         for _ in 0..added + MORE {
             if !self.is_over_bound() {
                 return;
             }
-            let dead = self.reap_one_dead(home);
-            if dead != Dead::Reaped && !self.evict_one(home, written, dead) {
+            let dead = self.reap_one_dead(home, time);
+            if dead != Dead::Reaped && !self.evict_one(home, written, dead, time) {
                 return;
             }
         }
     }
 
-    fn reap_one_dead(&self, home: usize) -> Dead {
-        let (mut time, mut known) = (None, Dead::None);
+    fn reap_one_dead(&self, home: usize, time: Reading<'_>) -> Dead {
+        let (mut asked, mut known) = (None, Dead::None);
         for shard in self.from(home) {
             let due = self.shards[shard].due();
             if due == lane::NONE {
                 continue;
             }
-            let now = *time.get_or_insert_with(|| self.rules.time.now());
+            let now = *asked.get_or_insert_with(|| time.now());
             let horizon = lane::unit_of(now);
             // What is filed under the unit that is now passing may not be over yet: such a shard is
             // looked into, but not again and again.
@@ -339,7 +354,7 @@ where
                 continue;
             }
             let guard = pin();
-            let mut hold = self.hold(shard, &guard);
+            let mut hold = self.hold_at(shard, time, &guard);
             let found = hold.reap_one(Path::Write);
             let released = hold.release();
             drop(guard);
@@ -355,10 +370,10 @@ where
         known
     }
 
-    fn evict_one(&self, home: usize, written: Option<u32>, dead: Dead) -> bool {
+    fn evict_one(&self, home: usize, written: Option<u32>, dead: Dead, time: Reading<'_>) -> bool {
         for shard in self.from(home) {
             let guard = pin();
-            let mut hold = self.hold(shard, &guard);
+            let mut hold = self.hold_at(shard, time, &guard);
             let spare = written.filter(|_| shard == home);
             let place = hold
                 .victim(spare)
@@ -426,7 +441,7 @@ where
             let unreported = departed
                 .into_iter()
                 .map(|slot| Unreported::Departed(shard, slot));
-            self.unreported.lock().extend(unreported);
+            without_fork(|| self.unreported.lock().extend(unreported));
         }
     }
 
@@ -461,10 +476,19 @@ where
         if depth >= LISTENER_DEPTH as usize {
             return;
         }
+        struct Pop;
+        impl Drop for Pop {
+            fn drop(&mut self) {
+                let _ = REPORTING.try_with(|stack| stack.borrow_mut().pop());
+            }
+        }
         let _ = REPORTING.try_with(|stack| stack.borrow_mut().push(me));
+        // Also if a refused value's `Drop` panics.
+        let _pop = Pop;
         tell();
         let outermost = depth == 0;
-        while let Some(unreported) = outermost.then(|| self.unreported.lock().pop()).flatten() {
+        let next = || without_fork(|| self.unreported.lock().pop());
+        while let Some(unreported) = outermost.then(next).flatten() {
             match unreported {
                 Unreported::Departed(shard, slot) => {
                     self.report_all(listener, shard, vec![slot]);
@@ -474,7 +498,6 @@ where
                 }
             }
         }
-        let _ = REPORTING.try_with(|stack| stack.borrow_mut().pop());
     }
 
     fn report_all(&self, listener: &Listener<K, V>, shard: usize, departed: Vec<Departed>) {
@@ -483,7 +506,8 @@ where
             let entry = without_fork(|| slab.departed(slot, &pin()));
             add(&self.counts.panics, report(entry, slot.cause, listener));
         }
-        self.shards[shard].bury(self.bell(shard), departed);
+        // A reaper's thread does this too: no lock may be held at the moment of a fork.
+        without_fork(|| self.shards[shard].bury(self.bell(shard), departed));
     }
 }
 
@@ -545,7 +569,7 @@ where
             let mut hold = if wait {
                 self.hold(shard, &guard)
             } else {
-                self.shards[shard].try_hold(&self.rules, self.bell(shard), &guard)?
+                self.try_hold(shard, &guard)?
             };
             let report = hold.sweep(goal, slice);
             Some((report, hold.release()))

@@ -6,6 +6,8 @@ mod deadline;
 mod extend;
 mod pinned;
 mod read;
+#[cfg(test)]
+mod tests;
 mod update;
 mod write;
 
@@ -16,6 +18,7 @@ use std::time::{Duration, Instant};
 use crate::builder::Builder;
 use crate::limits::{DROP_SLICE, GRACE_TRIES, GRACE_TRIES_OF_A_CYCLE};
 use crate::reaper::budget::Budget;
+use crate::reaper::crew::is_crew_thread;
 use crate::reaper::sweep::Bounds;
 use crate::reaper::{Kind, Reaped, Target, sample, sweep, worker};
 use crate::stats::{Stats, add};
@@ -267,9 +270,10 @@ impl<K, V, S> Drop for Cache<K, V, S> {
             return;
         };
         enrolment.dismiss();
-        if enrolment.is_this_thread() {
-            // The reaper drops the last handle (it was inside a value or a listener): its own
-            // reference, higher up on this stack, ends the cache.
+        if is_crew_thread() {
+            // A reaper drops the last handle (it was inside a value or a listener) and must not wait
+            // for itself or for another reaper that waits for it: the reference of whoever is inside
+            // the cache ends it, perhaps higher up on this stack.
             return;
         }
         // A thread of the crew may still be inside a slice. Wait for it, so that every value is

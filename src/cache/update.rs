@@ -7,6 +7,7 @@ use equivalent::Equivalent;
 
 use super::Cache;
 use super::core::{Address, judge};
+use super::write::Unlinked;
 use crate::RemovalCause;
 use crate::counter::{self, Counter, Step, as_counter};
 use crate::entry::word::DEAD;
@@ -47,6 +48,14 @@ pub enum Computed {
 
 /// The step did not happen because the entry changed meanwhile.
 struct Again;
+
+/// Why a value was not put in the place of another. (It comes back.)
+enum NotReplaced<K, V> {
+    /// The entry changed meanwhile.
+    Again(K, V),
+    /// The shard has no slot left for the new entry.
+    Full(V),
+}
 
 impl<K, V, S> Cache<K, V, S>
 where
@@ -103,7 +112,8 @@ where
                 Op::Put(value) => {
                     match self.replace_slot(address, slot, key, value, None, number) {
                         Ok(done) => return done,
-                        Err((back, _)) => {
+                        Err(NotReplaced::Full(_)) => return Computed::Unchanged,
+                        Err(NotReplaced::Again(back, _)) => {
                             key = back;
                             Err(Again)
                         }
@@ -112,7 +122,8 @@ where
                 Op::PutWithTtl(value, lifetime) => {
                     match self.replace_slot(address, slot, key, value, Some(lifetime), number) {
                         Ok(done) => return done,
-                        Err((back, _)) => {
+                        Err(NotReplaced::Full(_)) => return Computed::Unchanged,
+                        Err(NotReplaced::Again(back, _)) => {
                             key = back;
                             Err(Again)
                         }
@@ -142,7 +153,8 @@ where
         };
         match self.link_if_absent(key, value, span) {
             Ok(()) => Ok(Computed::Inserted),
-            Err((key, _)) => Err(key),
+            Err(Unlinked::Taken(arrival)) => Err(arrival.key),
+            Err(Unlinked::Full(_)) => Ok(Computed::Unchanged),
         }
     }
 
@@ -167,8 +179,8 @@ where
         if removed { Ok(()) } else { Err(Again) }
     }
 
-    /// Puts a value in the place of the entry in a slot, if it is still that one and alive; gives
-    /// key and value back otherwise. Without a `lifetime` the deadline stays.
+    /// Puts a value in the place of the entry in a slot, if it is still that one and alive. Without a
+    /// `lifetime` the deadline stays.
     ///
     /// The caller's pin, under which it found the slot, is still held: no other entry can have the
     /// slot.
@@ -180,7 +192,7 @@ where
         value: V,
         lifetime: Option<Lifetime>,
         number: Option<i64>,
-    ) -> Result<Computed, (K, V)> {
+    ) -> Result<Computed, NotReplaced<K, V>> {
         let core = &*self.core;
         let rules = &core.rules;
         let shard = core.shard(address);
@@ -198,7 +210,7 @@ where
                 Step::Closed => self.wait_for_closer(address),
                 Step::Changed | Step::Overflow => {}
             }
-            return Err((key, value));
+            return Err(NotReplaced::Again(key, value));
         }
         let explicit = match lifetime {
             None => None,
@@ -207,7 +219,7 @@ where
                 None => {
                     return match self.remove_slot(address, slot, number) {
                         Ok(()) => Ok(Computed::Removed),
-                        Err(Again) => Err((key, value)),
+                        Err(Again) => Err(NotReplaced::Again(key, value)),
                     };
                 }
             },
@@ -221,9 +233,11 @@ where
             span: crate::rules::FOREVER,
         };
         let mut written = None;
+        // Asked first, so that a counter is not closed nor a deadline changed for nothing.
+        let full = hold.is_full();
         let place = hold
             .find_slot(slot.id())
-            .filter(|place| hold.close_at(place, number));
+            .filter(|place| !full && hold.close_at(place, number));
         let done = match place {
             None => Err(arrival),
             // The old word first gets the new deadline (refused when due), then the replacement is
@@ -249,7 +263,8 @@ where
         core.finish_write(address.shard, released, written);
         match done {
             Ok(()) => Ok(Computed::Replaced),
-            Err(Arrival { key, value, .. }) => Err((key, value)),
+            Err(Arrival { value, .. }) if full => Err(NotReplaced::Full(value)),
+            Err(Arrival { key, value, .. }) => Err(NotReplaced::Again(key, value)),
         }
     }
 
@@ -266,7 +281,8 @@ where
     /// its deadline.
     ///
     /// # Errors
-    /// Gives `new` back if there is no live entry or it does not equal `expected`.
+    /// Gives `new` back if there is no live entry or it does not equal `expected` (or, with 2^30
+    /// entries in a shard, if there is no room for another).
     ///
     /// # Cost
     /// A comparison without any lock, then as [`insert`](Self::insert); for a [`Counter`] one
@@ -291,7 +307,8 @@ where
             }
             match self.replace_slot(address, slot, key, new, None, number) {
                 Ok(_) => return Ok(()),
-                Err(back) => (key, new) = back,
+                Err(NotReplaced::Again(back, value)) => (key, new) = (back, value),
+                Err(NotReplaced::Full(value)) => return Err(value),
             }
         }
     }
@@ -308,6 +325,7 @@ where
     ///
     /// # Errors
     /// [`CounterError::Overflow`] if the sum would leave −2^62 … 2^62 − 1; the counter stays.
+    /// [`CounterError::Full`] if there is no room for a new counter.
     ///
     /// # Cost
     /// A lookup and one compare-and-swap on the entry; a lock only to create a counter.
@@ -363,11 +381,11 @@ where
             match span.filter(|_| core.rules.max_entries > 0) {
                 // Over as soon as it was counted.
                 None => return Ok(delta),
-                Some(span) => {
-                    if self.link_if_absent(key, counter, span).is_ok() {
-                        return Ok(delta);
-                    }
-                }
+                Some(span) => match self.link_if_absent(key, counter, span) {
+                    Ok(()) => return Ok(delta),
+                    Err(Unlinked::Taken(_)) => {}
+                    Err(Unlinked::Full(_)) => return Err(CounterError::Full),
+                },
             }
         }
     }

@@ -17,6 +17,14 @@ use crate::shard::{Arrival, Hold, Look};
 use crate::slab::SlotRef;
 use crate::stats::Path;
 
+/// Why an entry was not linked. (It comes back, to be dropped without the lock.)
+pub(super) enum Unlinked<K, V> {
+    /// The key has a live entry.
+    Taken(Arrival<K, V>),
+    /// The shard has no slot left.
+    Full(Arrival<K, V>),
+}
+
 impl<K, V, S> Cache<K, V, S>
 where
     K: Hash + Eq + Send + Sync + 'static,
@@ -48,7 +56,8 @@ where
     /// As [`insert`](Self::insert), but gives key and value back if the cache cannot take them.
     ///
     /// # Errors
-    /// [`Refused`] in a cache with `max_entries(0)`. What was there before stays.
+    /// [`Refused`] in a cache with `max_entries(0)`, and when a shard has 2^30 entries (those that
+    /// wait for their grace period among them). What was there before stays.
     pub fn try_insert(&self, key: K, value: V) -> Result<(), Refused<K, V>> {
         self.put(key, value, None)
     }
@@ -123,8 +132,13 @@ where
         self.link_if_absent(key, value, span).is_ok()
     }
 
-    /// Links an entry unless the key has a live one; then gives it back.
-    pub(super) fn link_if_absent(&self, key: K, value: V, span: Span) -> Result<(), (K, V)> {
+    /// Links an entry unless the key has a live one.
+    pub(super) fn link_if_absent(
+        &self,
+        key: K,
+        value: V,
+        span: Span,
+    ) -> Result<(), Unlinked<K, V>> {
         let core = &*self.core;
         let address = core.address(&key);
         let guard = pin();
@@ -138,19 +152,19 @@ where
         };
         let linked = match found {
             Some(place) => match hold.settle(&place) {
-                Found::Live(_) => Err(arrival),
-                over => Self::replace_expired(&mut hold, place, over, arrival),
+                Found::Live(_) => Err(Unlinked::Taken(arrival)),
+                over => {
+                    Self::replace_expired(&mut hold, place, over, arrival).map_err(Unlinked::Full)
+                }
             },
-            None => hold.link(arrival),
+            None => hold.link(arrival).map_err(Unlinked::Full),
         };
         let released = hold.release();
         let linked = linked.map(SlotRef::id);
         drop(guard);
         let written = linked.as_ref().ok().copied();
         core.finish_write(address.shard, released, written);
-        linked
-            .map(drop)
-            .map_err(|arrival| (arrival.key, arrival.value))
+        linked.map(drop)
     }
 
     /// Puts a new entry in the place of one that is over.

@@ -241,8 +241,8 @@ pub(crate) enum Glance<T> {
 pub(crate) struct Owner {
     linked: usize,
     bytes: usize,
-    /// Segments whose depth is the directory's: when none is left, the directory can halve.
-    deepest: usize,
+    /// Segments of each depth: when none has the directory's, that can halve.
+    by_depth: [u32; DIRECTORY_SHIFT as usize + 1],
 }
 
 /// The readers' side of one shard's index.
@@ -271,7 +271,7 @@ impl Index {
         let owner = Owner {
             linked: 0,
             bytes,
-            deepest: 1 << depth,
+            by_depth: std::array::from_fn(|d| if d == depth as usize { 1 << depth } else { 0 }),
         };
         (
             Index {
@@ -474,9 +474,8 @@ impl Index {
         self.publish(low | 1 << (31 - depth), halves[1], depth + 1);
         let size = Segment::layout(segment.shift()).0.size();
         owner.bytes += size;
-        if depth + 1 == self.directory().depth() {
-            owner.deepest += 2;
-        }
+        owner.by_depth[depth as usize] -= 1;
+        owner.by_depth[depth as usize + 1] += 2;
         limbo.retire(Box::new(OldSegment(segment)));
     }
 
@@ -511,12 +510,11 @@ impl Index {
         {
             return;
         }
-        if depth == self.directory().depth() {
-            owner.deepest -= 2;
-        }
+        owner.by_depth[depth as usize] -= 2;
+        owner.by_depth[depth as usize - 1] += 1;
         let merged = Segment::new(segment.shift(), depth - 1);
         self.exchange(owner, limbo, hash, &[segment, sibling], merged, hash_of);
-        while owner.deepest == 0 && self.directory().depth() > 0 {
+        while owner.by_depth[self.directory().depth() as usize] == 0 {
             self.halve_directory(owner, limbo);
         }
     }
@@ -562,20 +560,12 @@ impl Index {
     fn double_directory(&self, owner: &mut Owner, limbo: &mut Limbo) {
         let old = self.directory();
         let new = Directory::new(old.depth() + 1, |i| load(old, i / 2));
-        owner.deepest = 0;
         self.publish_directory(owner, limbo, old, new);
     }
 
     fn halve_directory(&self, owner: &mut Owner, limbo: &mut Limbo) {
         let old = self.directory();
         let new = Directory::new(old.depth() - 1, |i| load(old, i * 2));
-        let depth = new.depth();
-        owner.deepest = (0..1 << depth)
-            .filter(|&i| {
-                // SAFETY: in the directory, and the caller holds the lock.
-                unsafe { load(new, i).tail() }.depth.load(Ordering::Relaxed) == depth
-            })
-            .count();
         self.publish_directory(owner, limbo, old, new);
     }
 
@@ -643,8 +633,8 @@ impl Index {
     pub(crate) fn validate(&self, owner: &Owner, hash_of: impl Fn(u32) -> u32) -> Vec<u32> {
         let directory = self.directory();
         let mut all = Vec::new();
-        let (mut last, mut deepest, mut bytes) =
-            (None, 0, Directory::layout(directory.depth()).size());
+        let mut by_depth = [0; DIRECTORY_SHIFT as usize + 1];
+        let (mut last, mut bytes) = (None, Directory::layout(directory.depth()).size());
         for i in 0..1usize << directory.depth() {
             let segment = load(directory, i);
             if last == Some(segment) {
@@ -654,7 +644,7 @@ impl Index {
             // SAFETY: in the directory, and the caller holds the lock.
             let tail = unsafe { segment.tail() };
             let depth = tail.depth.load(Ordering::Relaxed);
-            deepest += usize::from(depth == directory.depth());
+            by_depth[depth as usize] += 1;
             bytes += Segment::layout(segment.shift()).0.size();
             let linked: Vec<u32> = ids(segment).collect();
             assert_eq!(linked.len(), tail.linked.load(Ordering::Relaxed) as usize);
@@ -692,7 +682,7 @@ impl Index {
             all.extend(linked);
         }
         assert_eq!(all.len(), owner.linked);
-        assert_eq!(deepest, owner.deepest);
+        assert_eq!(by_depth, owner.by_depth);
         assert_eq!(bytes, owner.bytes);
         all
     }

@@ -14,7 +14,7 @@
 //! Cost: writing a lane is one store and up to three compares; raising the minima after a block
 //! was swept reads 64 values, 16 block minima and one chunk minimum per 1,024 slots.
 
-use crate::limits::{LANE_BLOCK, LANE_SHIFT, SIDE_CHUNK};
+use crate::limits::{LANE_BLOCK, LANE_SHIFT, SIDE_CHUNK, TOLERANCE_BLOCKS};
 use crate::slab::side::Side;
 
 /// The lane of a slot that cannot expire.
@@ -125,18 +125,19 @@ impl Lane {
         due
     }
 
-    /// Whether more than `many` lanes are at most `horizon`; adds the slots looked at to `scanned`.
+    /// Whether more than `many` lanes are at most `horizon`, judged by a bounded number of blocks at
+    /// even distances (others each time the horizon moves); adds the slots looked at to `scanned`.
     pub(crate) fn has_more_due(&self, many: f64, horizon: u32, scanned: &mut u64) -> bool {
-        let (mut block, mut due) = (0, 0.0);
-        while let Some(next) = self.next_due_block(block, horizon) {
-            due += f64::from(self.due_in_block(next, horizon).count_ones());
-            *scanned += LANE_BLOCK as u64;
-            if due > many {
-                return true;
+        let distance = self.blocks().div_ceil(TOLERANCE_BLOCKS).max(1);
+        let first = horizon as usize % distance;
+        let mut due = 0;
+        for block in (first..self.blocks()).step_by(distance) {
+            if self.block_min.get(block as u32) <= horizon {
+                due += self.due_in_block(block, horizon).count_ones() as usize;
+                *scanned += LANE_BLOCK as u64;
             }
-            block = next + 1;
         }
-        false
+        (due * distance) as f64 > many
     }
 
     /// Raises the minima of `block` and its chunk to what one scan finds. Call
@@ -165,6 +166,11 @@ impl Lane {
         let lanes = self.lanes.chunk(chunk);
         let begin = (block % BLOCKS_PER_CHUNK * LANE_BLOCK).min(lanes.len());
         &lanes[begin..(begin + LANE_BLOCK).min(lanes.len())]
+    }
+
+    /// Chunks of lanes.
+    pub(crate) fn chunks(&self) -> usize {
+        self.lanes.chunks()
     }
 
     /// Gives back the memory of chunks in which nothing is filed, from chunk `unused` on.

@@ -6,7 +6,7 @@
 //! the cache has been dismissed, so the last handle's drop ends the work and frees the values on
 //! its own thread.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::sync::{LazyLock, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
@@ -23,8 +23,15 @@ use crate::sync::{
 };
 
 thread_local! {
-    /// The crew that this thread works for.
-    static WORKS_FOR: RefCell<Option<usize>> = const { RefCell::new(None) };
+    /// Whether this thread is a crew's.
+    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the current thread is a crew's, of whichever: two crews' threads that waited for each
+/// other (each drops a value that owns the last handle of the other's cache) would do so for ever.
+pub(crate) fn is_crew_thread() -> bool {
+    // (A thread whose thread-locals are gone is none of a crew's any more.)
+    IS_WORKER.try_with(Cell::get).unwrap_or(false)
 }
 
 /// A cache on a crew's list.
@@ -100,7 +107,8 @@ impl Enrolment {
     }
 
     /// Takes the cache off the list. No thread of the crew will look at it again, but one may be
-    /// doing so. Ends the threads if it was the last, and waits for them, unless called on one.
+    /// doing so. Ends the threads if it was the last, and waits for them, unless called on a
+    /// crew's thread.
     pub(crate) fn dismiss(&self) {
         let threads = {
             let _shared = self.crew.lasting.then(|| SHARED.lock());
@@ -119,7 +127,7 @@ impl Enrolment {
         // Also when others are left: positions on the list have shifted under a pass that may be
         // going on, so that there has to be another.
         self.crew.wake_all();
-        if !self.crew.is_this_thread() {
+        if !is_crew_thread() {
             for thread in threads {
                 // A worker's panic has been contained and counted; there is nothing to add.
                 let _ = thread.join();
@@ -138,11 +146,6 @@ impl Enrolment {
     pub(crate) fn revive(&self) {
         // If no thread can be had, the next write tries again.
         let _ = self.crew.start_missing();
-    }
-
-    /// Whether the current thread is one of the crew's.
-    pub(crate) fn is_this_thread(&self) -> bool {
-        self.crew.is_this_thread()
     }
 }
 
@@ -164,14 +167,6 @@ impl Crew {
 
     fn is_here(&self) -> bool {
         self.roster.lock().process == forks() && !self.stop.load(Ordering::Acquire)
-    }
-
-    fn id(&self) -> usize {
-        std::ptr::from_ref(self).addr()
-    }
-
-    fn is_this_thread(&self) -> bool {
-        WORKS_FOR.with_borrow(|crew| *crew == Some(self.id()))
     }
 
     fn wake_all(&self) {
@@ -234,7 +229,7 @@ impl Crew {
                     if opened.recv().is_err() {
                         return;
                     }
-                    WORKS_FOR.with_borrow_mut(|works_for| *works_for = Some(crew.id()));
+                    IS_WORKER.set(true);
                     if is_dropper {
                         crew.drop_values()
                     } else {

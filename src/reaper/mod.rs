@@ -212,7 +212,8 @@ impl Strategy {
     }
 
     /// Sweep: leave a shard alone while at most this share of its entries is due (0 up to, not
-    /// including, 1; default 0). No effect on sampling, whose tolerance is its threshold.
+    /// including, 1; default 0), estimated from at most 4,096 of its slots. No effect on sampling,
+    /// whose tolerance is its threshold.
     #[must_use]
     pub fn tolerated_dead(mut self, share: f64) -> Self {
         if let Kind::Sweep { tolerated } = &mut self.kind {

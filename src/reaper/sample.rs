@@ -14,7 +14,7 @@ use crate::stats::add;
 const DRAWS: u64 = 8;
 
 /// Slots drawn together at most: bounds a hold of a lock, and the memory for the draws.
-const TOGETHER: u64 = 4096;
+const TOGETHER: u64 = 64;
 
 /// Runs rounds of `size` looks over the shards that `mine` accepts.
 pub(crate) fn cycle(

@@ -69,6 +69,9 @@ mod epoch {
         /// Lets go and pins again: nothing read before may be used after.
         pub(crate) fn repin(&mut self) {
             self.0.repin();
+            // SeqCst: as in `pin`, so that no later load of the index is satisfied before the new
+            // epoch is. (`repin` loads it Relaxed and has no fence behind it.)
+            crate::sync::fence(crate::sync::Ordering::SeqCst);
         }
     }
 }

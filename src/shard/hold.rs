@@ -2,6 +2,7 @@
 //! order.
 
 use crate::RemovalCause;
+use crate::clock::Reading;
 use crate::counter::{Step, as_counter};
 use crate::entry::word::{DEAD, Found, NEVER};
 use crate::index::Place;
@@ -24,6 +25,7 @@ pub(crate) struct Hold<'s, K, V> {
     pub(super) shard: &'s Shard<K, V>,
     pub(super) state: MutexGuard<'s, Box<State>>,
     pub(super) rules: &'s Rules<K, V>,
+    pub(super) time: Reading<'s>,
     bell: &'s Bell,
     pub(super) guard: &'s Guard,
     departed: Vec<Departed>,
@@ -42,6 +44,8 @@ pub(crate) struct Released {
     pub(crate) departed: Vec<Departed>,
     /// How many more entries are linked than before the hold.
     pub(crate) grown: i64,
+    /// What a clock of the user's said before the hold.
+    pub(crate) asked: Option<u64>,
 }
 
 /// A new entry, to be linked.
@@ -57,6 +61,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         shard: &'s Shard<K, V>,
         state: MutexGuard<'s, Box<State>>,
         rules: &'s Rules<K, V>,
+        time: Reading<'s>,
         bell: &'s Bell,
         guard: &'s Guard,
     ) -> Self {
@@ -66,6 +71,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
             shard,
             state,
             rules,
+            time,
             bell,
             guard,
             departed: Vec::new(),
@@ -85,6 +91,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
             quiet,
             grown,
             min_before,
+            time,
             ..
         } = self;
         let due = state.lane.min();
@@ -99,7 +106,11 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         if waits {
             bell.ring_for_limbo(quiet);
         }
-        Released { departed, grown }
+        Released {
+            departed,
+            grown,
+            asked: time.asked(),
+        }
     }
 
     /// Finds a key again (P7): the place of its linked entry, dead or alive.
@@ -126,7 +137,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
             .slab
             .entry(place.slot)
             .word
-            .settle(|word| self.rules.time.is_due(word))
+            .settle(|word| self.time.is_due(word))
     }
 
     /// Links a new entry whose key is not linked. Gives it back when the shard is full of slots.
@@ -248,7 +259,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
             Found::Expired(deadline) => Some(deadline),
             _ => None,
         };
-        self.lag(slot, deadline, self.rules.time.now())
+        self.lag(slot, deadline, self.time.now())
     }
 
     /// Unlinks what turned out to be over: its cause is Expired.
@@ -261,7 +272,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
     /// if it was over.
     pub(crate) fn end(&mut self, place: Place<'s>, cause: RemovalCause, path: Path) -> bool {
         let entry = self.shard.slab.entry(place.slot);
-        match entry.word.kill(|word| self.rules.time.is_due(word)) {
+        match entry.word.kill(|word| self.time.is_due(word)) {
             Found::Live(_) => {
                 self.unlink(place, cause, path, 0);
                 true
@@ -284,7 +295,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         let cap = self.shard.slab.cap(place.slot);
         let mut own = 0;
         let changed = entry.word.change(
-            |word| self.rules.time.is_due(word),
+            |word| self.time.is_due(word),
             self.rules.idle != 0,
             |word| {
                 let span = span(word);
@@ -320,7 +331,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
     /// then).
     pub(crate) fn touch(&mut self, place: Place<'s>) -> bool {
         let (rules, own) = (self.rules, self.state.lifetimes.get(place.slot.id()));
-        let cap = self.shard.slab.cap(place.slot);
+        let (time, cap) = (self.time, self.shard.slab.cap(place.slot));
         self.change_span(place, |word| {
             if word == NEVER {
                 // Persistent, or never had a deadline: there is nothing to begin again.
@@ -331,7 +342,8 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
                 };
             }
             // Without idleness the word is the cap.
-            rules.renewed(own, cap.map_or(word, |cap| cap.load(Ordering::Relaxed)))
+            let cap = cap.map_or(word, |cap| cap.load(Ordering::Relaxed));
+            rules.renewed(own, cap, time.now())
         })
         .is_some()
     }
@@ -341,7 +353,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
     /// over; it is unlinked then.
     pub(crate) fn settle_span(&mut self, place: Place<'s>, explicit: Option<Span>) -> Option<Span> {
         let (rules, own) = (self.rules, self.state.lifetimes.get(place.slot.id()));
-        let cap = self.shard.slab.cap(place.slot);
+        let (time, cap) = (self.time, self.shard.slab.cap(place.slot));
         if explicit.is_none() && rules.idle == 0 {
             // The deadline stays: only "not over" has to be made sure of.
             return match self.settle(&place) {
@@ -359,11 +371,8 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         let mut chosen = None;
         let word = self.change_span(place, |word| {
             let span = explicit.unwrap_or_else(|| {
-                rules.kept(
-                    word,
-                    cap.map_or(word, |cap| cap.load(Ordering::Relaxed)),
-                    own,
-                )
+                let cap = cap.map_or(word, |cap| cap.load(Ordering::Relaxed));
+                rules.kept(word, cap, own, || time.now())
             });
             chosen = Some(span);
             span
@@ -394,6 +403,11 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
             (Some(counter), Some(value)) => matches!(counter.close_if(value), Step::Done(_)),
             _ => true,
         }
+    }
+
+    /// Whether the shard has as many slots as it can have, and none is free.
+    pub(crate) fn is_full(&self) -> bool {
+        self.state.slab.is_full()
     }
 
     /// The next entry that eviction would take, other than `spare`.

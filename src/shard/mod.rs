@@ -16,11 +16,12 @@ mod sweep;
 use std::fmt;
 
 use crate::RemovalCause;
+use crate::clock::Reading;
 use crate::entry::word::Found;
 use crate::entry::{Entry, contained};
 use crate::index::{self, Glance, Index};
 use crate::lane::{self, Lane};
-use crate::limits::VAIN_NS;
+use crate::limits::{TRIM_TOGETHER, VAIN_NS};
 use crate::order::Order;
 use crate::reaper::Bell;
 use crate::reclaim::{Guard, Limbo, Ripe};
@@ -29,7 +30,7 @@ use crate::slab::lifetimes::Lifetimes;
 use crate::slab::side::Side;
 use crate::slab::{self, Departed, Dropped, Extras, Slab, SlotRef};
 use crate::stats::{Count, Tally};
-use crate::sync::{AtomicU32, AtomicU64, Line, Mutex, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Line, Mutex, Ordering, forks};
 
 pub(crate) use hold::{Arrival, Hold, Released};
 pub(crate) use sweep::{Goal, Round, SampleReport, Slice, SweepReport};
@@ -65,6 +66,8 @@ struct State {
     cursor: usize,
     /// Values whose drop has begun and whose slots are not free yet.
     dropping: usize,
+    /// In which process of a forking family they are being dropped.
+    process: u64,
     /// Slots have become free since unused memory was last given back.
     untrimmed: bool,
 }
@@ -110,6 +113,7 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
                 tally: Tally::default(),
                 cursor: 0,
                 dropping: 0,
+                process: forks(),
                 untrimmed: false,
             }))),
         }
@@ -220,20 +224,23 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
     pub(crate) fn hold<'s>(
         &'s self,
         rules: &'s Rules<K, V>,
+        time: Reading<'s>,
         bell: &'s Bell,
         guard: &'s Guard,
     ) -> Hold<'s, K, V> {
-        Hold::new(self, self.state.lock(), rules, bell, guard)
+        Hold::new(self, self.state.lock(), rules, time, bell, guard)
     }
 
     /// Takes the lock if nobody has it.
     pub(crate) fn try_hold<'s>(
         &'s self,
         rules: &'s Rules<K, V>,
+        time: Reading<'s>,
         bell: &'s Bell,
         guard: &'s Guard,
     ) -> Option<Hold<'s, K, V>> {
-        Some(Hold::new(self, self.state.try_lock()?, rules, bell, guard))
+        let state = self.state.try_lock()?;
+        Some(Hold::new(self, state, rules, time, bell, guard))
     }
 
     /// Puts what was unlinked, and has been reported, into limbo.
@@ -255,7 +262,12 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
     fn publish(&self, state: &State) {
         // Release / Relaxed: the fence in `Bell::ring` orders both before its look at the sleeper.
         self.due.store(state.lane.min(), Ordering::Release);
-        let waiting = state.limbo.slots() + usize::from(!state.limbo.is_empty());
+        let dropping = if state.process == forks() {
+            state.dropping
+        } else {
+            0
+        };
+        let waiting = state.limbo.slots() + dropping + usize::from(!state.limbo.is_empty());
         self.waiting.store(waiting, Ordering::Release);
     }
 
@@ -297,6 +309,9 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
             let mut state = self.state.lock();
             let guard = crate::reclaim::pin();
             state.limbo.seal(&guard);
+            if state.process != forks() {
+                self.publish(&state);
+            }
         }
     }
 
@@ -305,6 +320,9 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
     pub(crate) fn take_ripe(&self, most: usize) -> Option<Ripe> {
         let mut state = self.state.lock();
         let ripe = state.limbo.take_ripe(most)?;
+        if state.process != forks() {
+            (state.process, state.dropping) = (forks(), 0);
+        }
         state.dropping += ripe.len();
         self.publish(&state);
         Some(ripe)
@@ -324,33 +342,50 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
             untrimmed,
             ..
         } = &mut **state;
-        *dropping -= dropped.len();
+        *dropping = dropping.saturating_sub(dropped.len());
         *untrimmed = true;
         self.slab.release(slab, dropped);
+        self.publish(&state);
     }
 
     /// Gives memory that nothing uses any more back to the allocator, if slots have become free
     /// since it last did.
     pub(crate) fn trim(&self) {
-        let chunks = {
+        if !std::mem::take(&mut self.state.lock().untrimmed) {
+            return;
+        }
+        let mut next = slab::Trim::default();
+        loop {
             let mut state = self.state.lock();
-            let state = &mut **state;
-            if !std::mem::take(&mut state.untrimmed) {
-                return;
+            let chunks = self.slab.empty_chunks(&mut state.slab, &mut next);
+            drop(state);
+            // Freed without the lock.
+            if chunks.map(drop).is_none() {
+                break;
             }
-            let chunks = self.slab.empty_chunks(&mut state.slab);
-            let unused = state.slab.first_unused_side_chunk();
-            for chunk in (unused..state.hashes.chunks()).rev() {
-                state.hashes.release_chunk(chunk);
-            }
-            state.lane.shrink(unused);
-            state.lifetimes.shrink(unused);
-            // (Shrinking the lane may have raised its minimum.)
-            self.publish(state);
-            chunks
-        };
-        // Freed without the lock.
-        drop(chunks);
+        }
+        while self.trim_side_arrays() {}
+    }
+
+    /// Gives back some of the side arrays' memory; whether there may be more.
+    fn trim_side_arrays(&self) -> bool {
+        let mut state = self.state.lock();
+        let state = &mut **state;
+        let unused = state.slab.first_unused_side_chunk();
+        let longest = state
+            .hashes
+            .chunks()
+            .max(state.lane.chunks())
+            .max(state.lifetimes.chunks());
+        let from = unused.max(longest.saturating_sub(TRIM_TOGETHER));
+        for chunk in (from..state.hashes.chunks()).rev() {
+            state.hashes.release_chunk(chunk);
+        }
+        state.lane.shrink(from);
+        state.lifetimes.shrink(from);
+        // (Shrinking the lane may have raised its minimum.)
+        self.publish(state);
+        from > unused
     }
 
     /// Linked slots, and slots in limbo or being dropped.

@@ -2,7 +2,7 @@
 
 use crate::entry::word::{Found, NEVER};
 use crate::lane::{self, NONE};
-use crate::limits::{DEAD_LOOKS, LANE_BLOCK};
+use crate::limits::{DEAD_BLOCKS, DEAD_LOOKS, LANE_BLOCK};
 use crate::slab::SlotRef;
 use crate::stats::Path;
 
@@ -87,7 +87,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
                 return report;
             }
         }
-        let now = self.rules.time.now();
+        let now = self.time.now();
         let blocks = self.state.lane.blocks();
         let mut block = if self.state.cursor < blocks {
             self.state.cursor
@@ -196,12 +196,13 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
     /// Unlinks one entry that is known to be over, if a bounded look finds one: dead entries go
     /// before the living (`path` Write) when room is needed.
     pub(crate) fn reap_one(&mut self, path: Path) -> bool {
-        let now = self.rules.time.now();
+        let now = self.time.now();
         let horizon = lane::unit_of(now);
         if self.state.lane.min() > horizon {
             return false;
         }
         let mut looks = DEAD_LOOKS;
+        let mut blocks = DEAD_BLOCKS;
         let mut block = 0;
         let mut found = false;
         while let Some(next) = self.state.lane.next_due_block(block, horizon) {
@@ -217,7 +218,8 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
                 }
             }
             self.state.lane.raise_block(next);
-            if found || looks == 0 {
+            blocks -= 1;
+            if found || looks == 0 || blocks == 0 {
                 break;
             }
             block = next + 1;
@@ -229,7 +231,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
     /// Looks at the timed entries among the given slots, and unlinks those that are over until
     /// `most` are.
     pub(crate) fn sample(&mut self, slots: &[u32], most: u64, report: &mut SampleReport) {
-        let now = self.rules.time.now();
+        let now = self.time.now();
         for &id in slots {
             if report.expired == most {
                 break;

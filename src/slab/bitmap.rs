@@ -7,6 +7,8 @@ pub(crate) struct Bitmap {
     /// Bit w of word i: `words[64 i + w]` is full.
     full: Vec<u64>,
     count: usize,
+    /// No word of `full` below this one has a gap.
+    first: usize,
 }
 
 impl Bitmap {
@@ -23,15 +25,16 @@ impl Bitmap {
     }
 
     /// The smallest id that is not in the set. Looks at one bit for 64 slots.
-    pub(crate) fn lowest_absent(&self) -> u32 {
-        for (i, full) in self.full.iter().enumerate() {
-            if *full != u64::MAX {
-                let word = i * 64 + full.trailing_ones() as usize;
-                let bits = self.words.get(word).copied().unwrap_or(0);
-                return (word * 64) as u32 + bits.trailing_ones();
-            }
+    pub(crate) fn lowest_absent(&mut self) -> u32 {
+        while self.full.get(self.first) == Some(&u64::MAX) {
+            self.first += 1;
         }
-        (self.words.len() * 64) as u32
+        let Some(full) = self.full.get(self.first) else {
+            return (self.words.len() * 64) as u32;
+        };
+        let word = self.first * 64 + full.trailing_ones() as usize;
+        let bits = self.words.get(word).copied().unwrap_or(0);
+        (word * 64) as u32 + bits.trailing_ones()
     }
 
     pub(crate) fn insert(&mut self, slot: u32) {
@@ -53,6 +56,7 @@ impl Bitmap {
         let word = slot as usize / 64;
         self.words[word] &= !(1 << (slot % 64));
         self.full[word / 64] &= !(1 << (word % 64));
+        self.first = self.first.min(word / 64);
         self.count -= 1;
     }
 
@@ -85,6 +89,7 @@ impl Bitmap {
             self.words.pop();
         }
         self.full.truncate(self.words.len().div_ceil(64));
+        self.first = self.first.min(self.full.len());
         if self.words.len() * 2 < self.words.capacity() {
             self.words.shrink_to(self.words.len());
             self.full.shrink_to(self.full.len());

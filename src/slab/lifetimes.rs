@@ -58,6 +58,11 @@ impl Lifetimes {
         self.chunks[chunk].set(offset, lifetime);
     }
 
+    /// Chunks of lifetimes.
+    pub(crate) fn chunks(&self) -> usize {
+        self.chunks.len()
+    }
+
     /// Gives back the memory of the chunks from `unused` on.
     pub(crate) fn shrink(&mut self, unused: usize) {
         self.chunks.truncate(unused);

@@ -1,8 +1,7 @@
 //! The slab: entries in chunks that never move, named by slot ids.
 //!
 //! Readers go from an id to the entry without a lock: table of chunks → chunk → entry. All chunks
-//! are alike, up to 256 slots or some 16 KiB of entries; their memory is asked for zeroed, so a
-//! chunk's untouched pages cost nothing. Ids are handed out lowest first, so that the chunks at the
+//! are alike, up to 256 slots or some 16 KiB of entries; their memory is asked for zeroed. Ids are handed out lowest first, so that the chunks at the
 //! end run empty after a wave and their memory goes back to the allocator.
 //!
 //! # Concurrency
@@ -29,7 +28,7 @@ use std::ptr;
 
 use crate::RemovalCause;
 use crate::entry::Entry;
-use crate::limits::{CHUNK_BYTES, CHUNK_MAX_SHIFT, MAX_SLOTS, SIDE_CHUNK};
+use crate::limits::{CHUNK_BYTES, CHUNK_MAX_SHIFT, MAX_SLOTS, SIDE_CHUNK, TRIM_TOGETHER};
 use crate::pages;
 use crate::reclaim::{Guard, Limbo, Ripe};
 use crate::sync::{AtomicPtr, AtomicU8, AtomicU64, Ordering, without_fork};
@@ -140,6 +139,13 @@ impl Drop for Chunk {
     }
 }
 
+/// How far the giving back of a shard's chunks has come.
+#[derive(Debug, Default)]
+pub(crate) struct Trim {
+    chunk: usize,
+    has_spare: bool,
+}
+
 /// The readers' side of one shard's slots.
 pub(crate) struct Slab<K, V> {
     /// Invariant: points to as many cells as `Owner::table` says; each is null or a chunk laid out
@@ -180,6 +186,11 @@ impl Owner {
     /// Slots that are not free.
     pub(crate) fn taken_count(&self) -> usize {
         self.taken.count()
+    }
+
+    /// Whether no slot is free.
+    pub(crate) fn is_full(&self) -> bool {
+        self.taken.count() >= MAX_SLOTS as usize
     }
 
     /// The slot, if an index cell names it now.
@@ -442,9 +453,7 @@ impl<K, V> Slab<K, V> {
     fn allocate(&self) -> *mut u8 {
         let layout = self.layout();
         // SAFETY: an entry has at least its word, so the size is not zero.
-        let memory = unsafe { pages::alloc(layout) }.as_ptr();
-        // SAFETY: as many bytes as the layout says, and ours alone.
-        unsafe { memory.write_bytes(0, layout.size()) };
+        let memory = unsafe { pages::alloc_zeroed(layout) }.as_ptr();
         // Zeroes are vacant entries, caps and marks. The model checker's atomics have to be made.
         #[cfg(ebbtide_loom)]
         for i in 0..Self::SLOTS {
@@ -523,25 +532,25 @@ impl<K, V> Slab<K, V> {
     }
 
     /// Takes out the memory of chunks without a taken slot, leaving one of them for the next
-    /// writer. Free them without the lock.
-    pub(crate) fn empty_chunks(&self, owner: &mut Owner) -> Vec<Chunk> {
+    /// writer, among a few chunks from `next` on, which is moved; `None` at the end. Free them
+    /// without the lock.
+    pub(crate) fn empty_chunks(&self, owner: &mut Owner, next: &mut Trim) -> Option<Vec<Chunk>> {
+        if next.chunk >= owner.table {
+            owner.taken.shrink();
+            owner.linked.shrink();
+            return None;
+        }
         let mut freed = Vec::new();
-        let last = owner
-            .used
-            .iter()
-            .rposition(|&used| used > 0)
-            .map_or(0, |chunk| chunk + 1);
-        let mut spare = true;
         let table = self.table.load(Ordering::Relaxed);
-        for chunk in 0..owner.table {
+        let end = (next.chunk + TRIM_TOGETHER).min(owner.table);
+        for chunk in next.chunk..end {
             // SAFETY: `chunk` is below the table's length; the caller holds the lock.
             let cell = unsafe { &*table.add(chunk) };
             let memory = cell.load(Ordering::Relaxed);
             if memory.is_null() || owner.used[chunk] > 0 {
                 continue;
             }
-            if spare && chunk <= last {
-                spare = false;
+            if !std::mem::replace(&mut next.has_spare, true) {
                 continue;
             }
             let layout = self.layout();
@@ -550,9 +559,8 @@ impl<K, V> Slab<K, V> {
             owner.chunk_bytes -= layout.size();
             freed.push(Chunk { memory, layout });
         }
-        owner.taken.shrink();
-        owner.linked.shrink();
-        freed
+        next.chunk = end;
+        Some(freed)
     }
 
     /// Drops every entry that is left and frees all memory; returns the number of panics in user

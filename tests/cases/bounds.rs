@@ -400,7 +400,7 @@ fn steady_expiry_at_full_capacity_is_a_plateau() {
             [shape],
             |b| b.time_to_live(S),
             |rig| {
-                let mut peaks = [0; 4];
+                let mut used = [0; 4];
                 for key in 0..40_000u64 {
                     rig.clock.advance(S / 1_000);
                     rig.cache.insert(key, rig.value(key));
@@ -409,13 +409,20 @@ fn steady_expiry_at_full_capacity_is_a_plateau() {
                         let stats = rig.cache.stats();
                         // (A lane unit and 50 ms may be over without having been reaped yet.)
                         assert!(stats.entries <= bound.unwrap_or(1_200), "{stats:?}");
-                        let peak = &mut peaks[key as usize / 10_000];
-                        *peak = rig.cache.memory_usage().max(*peak);
+                    }
+                    if key % 10_000 == 9_999 {
+                        // Whoever else is pinned in this process holds things up for a while.
+                        eventually("what has left is gone", || {
+                            rig.cache.reap(S);
+                            rig.cache.stats().limbo == 0
+                        });
+                        used[key as usize / 10_000] = rig.cache.memory_usage();
                     }
                 }
-                // (Who else is pinned makes some difference; ten thousand that stay would make ten.)
-                let [_, second, third, last] = peaks;
-                assert!(last.max(third) <= 3 * second, "it grows: {peaks:?}");
+                // (The highest slot in use makes some difference; ten thousand that stay would make
+                // ten.)
+                let [_, second, third, last] = used;
+                assert!(last.max(third) <= 3 * second, "it grows: {used:?}");
             },
         );
     }

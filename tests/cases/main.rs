@@ -7,6 +7,7 @@ mod common;
 mod bounds;
 mod counters;
 mod extensions;
+mod handles;
 mod lease;
 mod lifetimes;
 mod listeners;

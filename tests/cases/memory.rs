@@ -298,3 +298,27 @@ fn the_gate_opens_for_a_share_of_the_entries_not_for_a_percentage() {
         (0, 0, 251, 1_000)
     );
 }
+
+/// A value that takes its time to be dropped.
+struct Slow(#[allow(dead_code)] [u8; 30_000]);
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The reaper saw nothing in limbo any more while the last values were still being dropped, dozed off,
+/// and nobody came to give their memory back.
+#[test]
+fn the_memory_of_values_whose_drop_is_slow_comes_back() {
+    let cache: Cache<u64, Slow> = Cache::builder().shards(1).build().unwrap();
+    let empty = cache.memory_usage();
+    for key in 0..100 {
+        cache.insert_with_ttl(key, Slow([1; 30_000]), Duration::from_millis(200));
+    }
+    assert!(cache.memory_usage() > empty + 100 * 30_000);
+    eventually("the memory has come back", || {
+        cache.memory_usage() < empty + 200_000
+    });
+}

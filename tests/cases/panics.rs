@@ -7,9 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::Once;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use ebbtide::{Cache, Lifetime, ManualClock, Op, RandomState};
+use ebbtide::{Cache, Clock, Lifetime, ManualClock, Op, RandomState};
 
 use crate::common::matrix::for_each;
 use crate::common::{Events, Ledger, S, Tracked, ZERO, assert_counts_agree, eventually, promptly};
@@ -30,9 +30,14 @@ enum Part {
     Closure,
     Listener,
     Policy,
+    /// The clock, when it is asked for the first, the second or the fourth time.
+    Clock,
+    Clock2,
+    Clock3,
+    Clock4,
 }
 
-const PARTS: [Part; 11] = [
+const PARTS: [Part; 14] = [
     Part::Hash,
     Part::Hasher,
     Part::KeyEq,
@@ -44,6 +49,9 @@ const PARTS: [Part; 11] = [
     Part::Closure,
     Part::Listener,
     Part::Policy,
+    Part::Clock,
+    Part::Clock2,
+    Part::Clock4,
 ];
 
 /// Blows once, in the part that it was set for.
@@ -63,12 +71,44 @@ impl Fuse {
         self.0.load(Ordering::SeqCst) != Part::Nothing as u32
     }
 
+    /// The clock is asked. What is to blow later comes nearer.
+    fn reach_clock(&self) {
+        self.reach(Part::Clock);
+        self.turn(Part::Clock2, Part::Clock);
+        self.turn(Part::Clock3, Part::Clock2);
+        self.turn(Part::Clock4, Part::Clock3);
+    }
+
+    fn turn(&self, from: Part, to: Part) {
+        let _ = self
+            .0
+            .compare_exchange(from as u32, to as u32, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
     fn reach(&self, part: Part) {
         let set = (part as u32, Part::Nothing as u32);
         let order = Ordering::SeqCst;
         if self.0.compare_exchange(set.0, set.1, order, order).is_ok() {
             std::panic::panic_any(Blown);
         }
+    }
+}
+
+/// A manual clock that may blow.
+struct FuseClock(ManualClock, Fuse);
+
+impl Clock for FuseClock {
+    fn now(&self) -> u64 {
+        self.1.reach_clock();
+        self.0.now()
+    }
+
+    fn at(&self, moment: Instant) -> u64 {
+        self.0.at(moment)
+    }
+
+    fn is_manual(&self) -> bool {
+        true
     }
 }
 
@@ -189,7 +229,7 @@ impl Rig {
     fn new(listener: bool) -> Self {
         let (fuse, events, clock) = (Fuse::new(), Events::<u64>::new(), ManualClock::new());
         let mut builder = Cache::builder()
-            .clock(clock.clone())
+            .clock(FuseClock(clock.clone(), fuse.clone()))
             .shards(2)
             .max_entries(BOUND)
             .expiry({
