@@ -12,6 +12,7 @@ use crate::RemovalCause;
 use crate::counter::{self, Counter, Step, as_counter};
 use crate::entry::word::DEAD;
 use crate::error::CounterError;
+use crate::index::Glance;
 use crate::lifetime::Lifetime;
 use crate::reclaim::pin;
 use crate::shard::Arrival;
@@ -359,9 +360,38 @@ where
     {
         let core = &*self.core;
         let address = core.address(key);
+        let shard = core.shard(address);
+        {
+            // All that nearly every call needs.
+            let guard = pin();
+            let is_key = |k: &K| key.equivalent(k);
+            if let Glance::Found((slot, entry)) =
+                shard.glance(&core.rules, address.hash, &guard, is_key)
+                && let Step::Done(sum) = entry.value().add(delta)
+            {
+                core.used(shard, slot);
+                return Ok(sum);
+            }
+        }
+        self.add_carefully(address, key, delta, lifetime)
+    }
+
+    /// An increment for which a glance is not enough.
+    #[inline(never)]
+    fn add_carefully<Q>(
+        &self,
+        address: Address,
+        key: &Q,
+        delta: i64,
+        lifetime: Option<Lifetime>,
+    ) -> Result<i64, CounterError>
+    where
+        Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
+    {
+        let core = &*self.core;
+        let shard = core.shard(address);
         loop {
             let guard = pin();
-            let shard = core.shard(address);
             let look = shard.lookup(&core.rules, address.hash, &guard, |k| key.equivalent(k));
             if let Some(slot) = look.live() {
                 match shard.entry(slot).value().add(delta) {

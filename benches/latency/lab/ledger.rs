@@ -5,12 +5,16 @@
 //! caller, whatever it says of itself.
 
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Deadlines are told apart to a millisecond, over a little more than two minutes from the start;
-/// later ones count as never.
-const MILLIS: usize = 1 << 17;
+/// Deadlines are told apart to a millisecond, over some four minutes from the start; later ones count
+/// as never.
+const MILLIS: usize = 1 << 18;
+/// The latest deadline of a wave, in milliseconds, so that it counts.
+pub(crate) const MOST_LEAD: u64 = MILLIS as u64 - 1;
+/// Milliseconds that a value may be late to be made: older counts that are 0 stay 0.
+const LATE: usize = 1_000;
 const NEVER: u32 = u32::MAX;
 
 /// Counts on lines of their own: makers and droppers are different threads.
@@ -27,6 +31,8 @@ pub(crate) struct Ledger {
     dropped: Count,
     /// Values not yet dropped, by the millisecond in which they are due.
     due: Box<[AtomicU32]>,
+    /// Before this there is nothing, so that looking need not begin with the first.
+    first: AtomicUsize,
     /// The time in milliseconds, as of the last look: renewals need no better.
     coarse: AtomicU32,
 }
@@ -41,6 +47,7 @@ impl Ledger {
             made: Count::default(),
             dropped: Count::default(),
             due,
+            first: AtomicUsize::new(0),
             coarse: AtomicU32::new(0),
         }))
     }
@@ -72,11 +79,14 @@ impl Ledger {
     pub(crate) fn look(&self, now: u64) -> Holding {
         let millis = (now / 1_000_000) as usize;
         self.coarse.store(millis as u32, Ordering::Relaxed);
-        let past = &self.due[..(millis + 1).min(MILLIS)];
-        let dead = past
-            .iter()
-            .map(|count| u64::from(count.load(Ordering::Relaxed)))
-            .sum();
+        let count = |at: usize| u64::from(self.due[at].load(Ordering::Relaxed));
+        let end = (millis + 1).min(MILLIS);
+        let mut first = self.first.load(Ordering::Relaxed);
+        while first + LATE < end && count(first) == 0 {
+            first += 1;
+        }
+        self.first.store(first, Ordering::Relaxed);
+        let dead = (first..end).map(count).sum();
         // Dropped first: what goes between the two loads must not make the difference negative.
         let dropped = self.dropped.0.load(Ordering::Relaxed);
         let held = self.made.0.load(Ordering::Relaxed).saturating_sub(dropped);

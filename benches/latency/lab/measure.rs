@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::ledger::{ENTRY_BYTES, Holding, Ledger};
 use super::load::{self, Clock, Real, Requests};
-use super::record::{Moments, Op, Recorder};
+use super::record::{Moments, Op, Recorder, phase};
 use super::scenario::{Amount, HOUR, OTHERS, Request, Scenario, Traffic, scattered};
 use super::subject::{Contender, Setup, Subject};
 use super::task::{Answer, LATE, Loop, Task, Tick};
@@ -89,11 +89,12 @@ pub(crate) fn measure(host: &Host, task: &Task) -> Outcome<Answer> {
         room: room.max(1 << 17),
     })?;
     let subject = subject.as_ref();
+    let empty = subject.resident().or(empty);
 
     let mut clock = Real(ledger.began());
     let moments = if wave {
         let deadline = task.lead * MS;
-        if !fill(subject, ledger, task.entries, deadline) {
+        if !fill(subject, ledger, task.entries, deadline)? {
             return Ok(late(&mut clock));
         }
         subject.settle();
@@ -103,6 +104,7 @@ pub(crate) fn measure(host: &Host, task: &Task) -> Outcome<Answer> {
         Moments {
             record: deadline - task.calm * MS,
             mark: deadline,
+            window: deadline + task.duration * MS,
             gone: AtomicU64::new(u64::MAX),
             stop: AtomicU64::new(deadline + task.patience.max(task.duration) * MS),
         }
@@ -111,12 +113,17 @@ pub(crate) fn measure(host: &Host, task: &Task) -> Outcome<Answer> {
         Moments {
             record,
             mark: record,
+            window: u64::MAX,
             gone: AtomicU64::new(u64::MAX),
             stop: AtomicU64::new(record + task.duration * MS),
         }
     };
     // Before the requests: those of a scenario without a wave fill the cache.
-    let first = if wave { moments.record - RUN_UP } else { clock.now() + RUN_UP };
+    let first = if wave {
+        moments.record - RUN_UP
+    } else {
+        clock.now() + RUN_UP
+    };
     let full = resident(subject);
 
     let interval = (1e9 * task.threads as f64 / task.rate).max(1.0) as u64;
@@ -164,15 +171,23 @@ pub(crate) fn measure(host: &Host, task: &Task) -> Outcome<Answer> {
         }
     }
     let mut answer = Answer {
-        rows: recorder.rows(),
+        rows: recorder.rows(&moments),
         ticks: line(&seen, &recorder, &moments, task),
         ..Answer::default()
     };
     let spent = seen.spent.as_secs_f64();
-    let requests: u64 = answer.rows.iter().filter(|row| row.op != "control").map(|row| row.count).sum();
+    let requests: u64 = answer
+        .rows
+        .iter()
+        .filter(|row| row.op != "control" && row.phase != phase::WINDOW)
+        .map(|row| row.count)
+        .sum();
     let mut say = |name: &str, value: f64| answer.figures.insert(name.to_owned(), value);
     say("requests/s", requests as f64 / spent);
-    say("hits,%", 100.0 * recorder.hits as f64 / (recorder.hits + recorder.misses) as f64);
+    say(
+        "hits,%",
+        100.0 * recorder.hits as f64 / (recorder.hits + recorder.misses) as f64,
+    );
     say("unserved", unserved as f64);
     let above = |bytes: Option<u64>| match (bytes, empty) {
         (Some(bytes), Some(empty)) => (bytes as f64 - empty as f64) / 1e6,
@@ -187,7 +202,11 @@ pub(crate) fn measure(host: &Host, task: &Task) -> Outcome<Answer> {
     say("rss-after,MB", above(resident(subject)));
     let gone = moments.gone.load(Ordering::Relaxed);
     if wave {
-        let gone = if gone == u64::MAX { f64::INFINITY } else { (gone - moments.mark) as f64 / 1e6 };
+        let gone = if gone == u64::MAX {
+            f64::INFINITY
+        } else {
+            (gone - moments.mark) as f64 / 1e6
+        };
         say("gone,ms", gone);
     }
     for (name, value) in subject.extras() {
@@ -202,28 +221,37 @@ fn resident(subject: &dyn Subject) -> Option<u64> {
 
 fn late(clock: &mut Real) -> Answer {
     let mut answer = Answer::default();
-    answer.figures.insert(LATE.to_owned(), clock.now() as f64 / 1e6);
+    answer
+        .figures
+        .insert(LATE.to_owned(), clock.now() as f64 / 1e6);
     answer
 }
 
 /// Fills in the entries that stay and the wave; whether it was done before the deadline.
-fn fill(subject: &dyn Subject, ledger: &'static Ledger, entries: u64, deadline: u64) -> bool {
+fn fill(
+    subject: &dyn Subject,
+    ledger: &'static Ledger,
+    entries: u64,
+    deadline: u64,
+) -> Outcome<bool> {
     for i in 0..OTHERS {
-        subject.insert(scattered(i), ledger.value(u64::MAX), HOUR);
+        subject.fill(scattered(i), ledger.value(u64::MAX), HOUR)?;
     }
     for i in OTHERS..OTHERS + entries {
         let left = Duration::from_nanos(deadline).saturating_sub(ledger.began().elapsed());
         if left.is_zero() {
-            return false;
+            return Ok(false);
         }
-        subject.insert(scattered(i), ledger.value(deadline), left);
+        subject.fill(scattered(i), ledger.value(deadline), left)?;
     }
-    true
+    Ok(true)
 }
 
 fn call(mut caller: Caller<'_>, kind: Loop, first: u64, interval: u64) -> (Recorder, u64) {
     let mut clock = Real(caller.ledger.began());
-    thread::sleep(Duration::from_nanos(first.saturating_sub(clock.now() + RUN_UP)));
+    thread::sleep(Duration::from_nanos(
+        first.saturating_sub(clock.now() + RUN_UP),
+    ));
     let stop = &caller.moments.stop;
     let unserved = match kind {
         Loop::Open => load::open(&mut clock, &mut caller, first, interval, stop),
@@ -259,15 +287,22 @@ impl Seen {
         let count = looks().count() as f64;
         let held: u64 = looks().map(|look| look.holding.held).sum();
         let dead: u64 = looks().map(|look| look.holding.dead).sum();
-        let share = |look: &Look| 100.0 * look.holding.dead as f64 / look.holding.held.max(1) as f64;
+        let share =
+            |look: &Look| 100.0 * look.holding.dead as f64 / look.holding.held.max(1) as f64;
         let most = |value: &dyn Fn(&Look) -> f64| looks().map(value).fold(f64::NAN, f64::max);
         vec![
             ("held,mean", held as f64 / count),
             ("held,max", most(&|look| look.holding.held as f64)),
             ("dead,mean,%", 100.0 * dead as f64 / (held as f64).max(1.0)),
             ("dead,max,%", most(&share)),
-            ("dead,max,MB", most(&|look| (look.holding.dead * ENTRY_BYTES) as f64 / 1e6)),
-            ("rss-max,MB", most(&|look| look.resident.unwrap_or(f64::NAN) / 1e6)),
+            (
+                "dead,max,MB",
+                most(&|look| (look.holding.dead * ENTRY_BYTES) as f64 / 1e6),
+            ),
+            (
+                "rss-max,MB",
+                most(&|look| look.resident.unwrap_or(f64::NAN) / 1e6),
+            ),
         ]
     }
 }
@@ -282,7 +317,11 @@ fn watch(subject: &dyn Subject, ledger: &Ledger, task: &Task, moments: &Moments)
         let now = clock.now();
         let mut holding = ledger.look(now);
         if let Some(held) = subject.held() {
-            let dead = if wave && now >= moments.mark { held.saturating_sub(OTHERS) } else { 0 };
+            let dead = if wave && now >= moments.mark {
+                held.saturating_sub(OTHERS)
+            } else {
+                0
+            };
             holding = Holding { held, dead };
         }
         if now >= due {

@@ -10,14 +10,18 @@
 //! that what is held and what is dead is known for every contender alike.
 
 pub(crate) mod args;
+#[allow(
+    dead_code,
+    reason = "a program with a test harness has them in its tests only"
+)]
 pub(crate) mod checks;
 mod compare;
 mod ledger;
 mod load;
 mod machine;
 mod measure;
-mod plots;
 pub(crate) mod plain;
+mod plots;
 mod record;
 mod report;
 mod scenario;
@@ -28,7 +32,12 @@ use std::error::Error;
 
 pub(crate) use args::{LabArgs, Run};
 pub(crate) use ledger::Value;
+#[allow(unused_imports, reason = "for contenders in a process of their own")]
+pub(crate) use machine::resident_bytes_of;
 pub(crate) use subject::{Contender, Lifetimes, Search, Setup, Subject};
+
+/// The name of the library itself among the contenders.
+pub(crate) const OURS: &str = "ebbtide";
 
 /// What goes wrong is said to a person.
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;

@@ -4,7 +4,6 @@
 //! the expired with `retain`, under the lock.
 
 use std::collections::HashMap;
-use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
@@ -99,7 +98,10 @@ impl<L: Locked> ByHand<L> {
             .collect();
         let began = Instant::now();
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
-        let interval = setup.settings.interval.unwrap_or(Duration::from_millis(100));
+        let interval = setup
+            .settings
+            .interval
+            .unwrap_or(Duration::from_millis(100));
         let cleaner = {
             let (shards, stop) = (Arc::clone(&shards), Arc::clone(&stop));
             thread::Builder::new()
@@ -111,7 +113,7 @@ impl<L: Locked> ByHand<L> {
             shards,
             hasher: ahash::RandomState::new(),
             began,
-            idle: setup.sliding.then(|| setup.lifetime.as_nanos() as u64),
+            idle: setup.sliding.then_some(setup.lifetime.as_nanos() as u64),
             stop,
             cleaner: Some(cleaner),
         }))

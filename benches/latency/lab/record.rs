@@ -25,25 +25,40 @@ impl Op {
     }
 }
 
-/// When it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+/// When it was. The names are those of the tables.
+pub(crate) mod phase {
     /// Before the wave.
-    Calm,
+    pub(crate) const CALM: &str = "calm";
     /// The whole run of a scenario without a wave; from the common deadline until all is gone.
-    Run,
+    pub(crate) const RUN: &str = "run";
     /// After the wave was gone.
-    After,
+    pub(crate) const AFTER: &str = "after";
+    /// As long from the common deadline on for every contender, however long it takes: what is
+    /// compared.
+    pub(crate) const WINDOW: &str = "window";
+
+    pub(crate) const ALL: [&str; 4] = [CALM, RUN, AFTER, WINDOW];
 }
 
-impl Phase {
-    pub(crate) const ALL: [Phase; 3] = [Phase::Calm, Phase::Run, Phase::After];
+/// Disjoint spans of time, of which phases are made.
+#[derive(Clone, Copy, Debug)]
+enum Span {
+    Calm,
+    RunInWindow,
+    RunLater,
+    AfterInWindow,
+    AfterLater,
+}
 
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Phase::Calm => "calm",
-            Phase::Run => "run",
-            Phase::After => "after",
+const SPANS: usize = 5;
+
+impl Span {
+    fn of(phase: &str) -> &'static [Span] {
+        match phase {
+            phase::CALM => &[Span::Calm],
+            phase::RUN => &[Span::RunInWindow, Span::RunLater],
+            phase::AFTER => &[Span::AfterInWindow, Span::AfterLater],
+            _ => &[Span::RunInWindow, Span::AfterInWindow],
         }
     }
 }
@@ -55,6 +70,8 @@ pub(crate) struct Moments {
     pub(crate) record: u64,
     /// Here the wave breaks, or the run begins.
     pub(crate) mark: u64,
+    /// Where the window from the mark on ends.
+    pub(crate) window: u64,
     /// From here on the wave is gone.
     pub(crate) gone: AtomicU64,
     /// The end.
@@ -62,16 +79,25 @@ pub(crate) struct Moments {
 }
 
 impl Moments {
-    fn phase(&self, from: u64) -> Option<Phase> {
+    fn span(&self, from: u64) -> Option<Span> {
         if from < self.record {
-            None
-        } else if from < self.mark {
-            Some(Phase::Calm)
-        } else if from < self.gone.load(Ordering::Relaxed) {
-            Some(Phase::Run)
-        } else {
-            Some(Phase::After)
+            return None;
         }
+        if from < self.mark {
+            return Some(Span::Calm);
+        }
+        let gone = from >= self.gone.load(Ordering::Relaxed);
+        Some(match (gone, from < self.window) {
+            (false, true) => Span::RunInWindow,
+            (false, false) => Span::RunLater,
+            (true, true) => Span::AfterInWindow,
+            (true, false) => Span::AfterLater,
+        })
+    }
+
+    /// Whether there is a time before the mark: that of a wave.
+    fn parted(&self) -> bool {
+        self.record < self.mark
     }
 }
 
@@ -104,7 +130,7 @@ fn coarse() -> Histogram<u32> {
 /// One thread's latencies.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    phases: [[Histogram<u64>; Op::ALL.len()]; Phase::ALL.len()],
+    spans: [[Histogram<u64>; Op::ALL.len()]; SPANS],
     /// Reads and writes together, by when they were due or begun.
     line: Vec<Histogram<u32>>,
     tick: u64,
@@ -122,7 +148,7 @@ impl Recorder {
             histogram
         };
         Recorder {
-            phases: std::array::from_fn(|_| std::array::from_fn(|_| touched())),
+            spans: std::array::from_fn(|_| std::array::from_fn(|_| touched())),
             line: (0..ticks).map(|_| coarse()).collect(),
             tick,
             hits: 0,
@@ -132,13 +158,15 @@ impl Recorder {
 
     #[inline]
     pub(crate) fn note(&mut self, moments: &Moments, op: Op, from: u64, done: u64) {
-        let Some(phase) = moments.phase(from) else {
+        let Some(span) = moments.span(from) else {
             return;
         };
         let nanos = done.saturating_sub(from);
-        self.phases[phase as usize][op as usize].saturating_record(nanos);
+        self.spans[span as usize][op as usize].saturating_record(nanos);
         if op != Op::Control
-            && let Some(tick) = self.line.get_mut(((from - moments.record) / self.tick) as usize)
+            && let Some(tick) = self
+                .line
+                .get_mut(((from - moments.record) / self.tick) as usize)
         {
             tick.saturating_record(nanos);
         }
@@ -146,7 +174,7 @@ impl Recorder {
 
     /// Takes another thread's latencies in.
     pub(crate) fn merge(&mut self, other: &Recorder) {
-        for (mine, theirs) in self.phases.iter_mut().zip(&other.phases) {
+        for (mine, theirs) in self.spans.iter_mut().zip(&other.spans) {
             for (mine, theirs) in mine.iter_mut().zip(theirs) {
                 mine.add(theirs).expect("all have the same bounds");
             }
@@ -159,13 +187,23 @@ impl Recorder {
     }
 
     /// A row for everything of which there was any.
-    pub(crate) fn rows(&self) -> Vec<Row> {
+    pub(crate) fn rows(&self, moments: &Moments) -> Vec<Row> {
         let mut rows = Vec::new();
-        for phase in Phase::ALL {
+        // Without a wave all phases are one.
+        let phases = if moments.parted() {
+            &phase::ALL[..]
+        } else {
+            &[phase::RUN]
+        };
+        for &phase in phases {
             for op in Op::ALL {
-                let histogram = &self.phases[phase as usize][op as usize];
-                if !histogram.is_empty() {
-                    rows.push(Row::of(phase.name(), op.name(), histogram));
+                let mut sum = fine();
+                for &span in Span::of(phase) {
+                    let part = &self.spans[span as usize][op as usize];
+                    sum.add(part).expect("all have the same bounds");
+                }
+                if !sum.is_empty() {
+                    rows.push(Row::of(phase, op.name(), &sum));
                 }
             }
         }

@@ -117,7 +117,9 @@ impl Traffic {
                 }
             }
             Scenario::Wave => Keys::Drawn {
-                accesses: (0..DRAWN).map(|_| random.random_range(0..OTHERS as u32)).collect(),
+                accesses: (0..DRAWN)
+                    .map(|_| random.random_range(0..OTHERS as u32))
+                    .collect(),
                 next: 0,
             },
             Scenario::Skewed => Keys::Drawn {
@@ -161,7 +163,11 @@ impl Traffic {
             Keys::Drawn { accesses, next } => {
                 let key = scattered(u64::from(accesses[*next]));
                 *next = (*next + 1) % accesses.len();
-                if write { Request::Write(key) } else { Request::Read(key) }
+                if write {
+                    Request::Write(key)
+                } else {
+                    Request::Read(key)
+                }
             }
         }
     }

@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 
 use clap::{Args, ValueEnum};
 
-use super::record::{QUANTILES, Row};
+use super::ledger::MOST_LEAD;
+use super::record::{QUANTILES, Row, phase};
 use super::scenario::Scenario;
 use super::subject::Settings;
 use super::{Host, Outcome, measure};
@@ -95,7 +96,15 @@ impl Task {
             .collect()
     }
 
-    /// The setting as the tables name it.
+    /// The phase in which contenders and settings are compared.
+    pub(crate) fn compared(&self) -> &'static str {
+        match self.scenario {
+            Scenario::Wave => phase::WINDOW,
+            _ => phase::RUN,
+        }
+    }
+
+    /// The scenario as the tables name it.
     pub(crate) fn case(&self) -> String {
         match self.scenario {
             Scenario::Wave => format!("wave of {}", grouped(self.entries)),
@@ -148,7 +157,9 @@ impl Answer {
     }
 
     pub(crate) fn row(&self, phase: &str, op: &str) -> Option<&Row> {
-        self.rows.iter().find(|row| row.phase == phase && row.op == op)
+        self.rows
+            .iter()
+            .find(|row| row.phase == phase && row.op == op)
     }
 
     /// As text, one thing a line.
@@ -244,8 +255,7 @@ pub(crate) const LATE: &str = "late";
 
 /// Runs `task` in a fresh process, with a longer lead if it must.
 pub(crate) fn ask(host: &Host, task: &mut Task) -> Outcome<Answer> {
-    const TRIES: usize = 6;
-    for _ in 0..TRIES {
+    while task.lead <= MOST_LEAD {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(host.child).args(task.arguments());
         let output = command.stderr(Stdio::inherit()).output()?;
@@ -258,6 +268,7 @@ pub(crate) fn ask(host: &Host, task: &mut Task) -> Outcome<Answer> {
         if late.is_nan() {
             return Ok(answer);
         }
+        // Only as far as it came is known, when its time was up.
         task.lead = 2 * late.ceil() as u64 + 500;
     }
     let (who, entries) = (&task.contender, task.entries);

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use clap::Subcommand;
 
-use crate::{idle, inserts, lag, memory, wave};
+use crate::{idle, inserts, lab, lag, latency, memory, wave};
 
 /// What a child measured: figures by name.
 pub(crate) type Answer = BTreeMap<String, f64>;
@@ -21,6 +21,7 @@ pub(crate) enum Task {
     Spin(wave::SpinTask),
     Lag(lag::Task),
     Idle(idle::Task),
+    Latency(lab::task::Task),
 }
 
 /// Runs `task` in a fresh process and reads its answer.
@@ -58,6 +59,7 @@ pub(crate) fn answer(task: &Task) -> Result<(), Box<dyn Error>> {
         Task::Spin(task) => Some(wave::spin(task)),
         Task::Lag(task) => lag::measure(task),
         Task::Idle(task) => idle::measure(task),
+        Task::Latency(task) => return latency::answer(task),
     };
     let answer = answer.ok_or("no contender of that name")?;
     for (name, value) in answer {

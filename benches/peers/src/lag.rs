@@ -156,7 +156,7 @@ impl TimedVisitor<Option<Arc<Probe>>> for Names<'_> {
     }
 }
 
-const METRICS: [(&str, &str); 8] = [
+pub(crate) const METRICS: [(&str, &str); 8] = [
     ("p50, ms", "p50"),
     ("p99, ms", "p99"),
     ("max, ms", "max"),

@@ -10,11 +10,21 @@ mod counters;
 mod idle;
 mod inserts;
 mod keys;
+/// The lab that the library's own bench runs too.
+#[path = "../../latency/lab/mod.rs"]
+mod lab;
 mod lag;
+mod latency;
 mod machine;
 mod memory;
 mod mixed;
+/// The library in the lab.
+#[cfg(feature = "ebbtide")]
+#[path = "../../latency/ours.rs"]
+mod ours;
 mod reads;
+#[cfg(feature = "redis")]
+mod redis;
 mod report;
 mod rounds;
 mod wave;
@@ -86,6 +96,11 @@ enum Bench {
     Mixed(mixed::MixedArgs),
     /// Increments, on one hot key and spread
     Counters(counters::CountersArgs),
+    /// What callers wait and what memory is held while entries expire: the latency lab
+    Latency(latency::LatencyArgs),
+    /// Redis as a reference: its reclaim lag, and the library hour beside ebbtide's
+    #[cfg(feature = "redis")]
+    Redis(redis::RedisArgs),
     /// One measurement in a process of its own (started by the others)
     #[command(hide = true, subcommand)]
     Child(child::Task),
@@ -114,6 +129,12 @@ fn run(cli: &Cli) -> Result<(), Box<dyn Error>> {
     let neighbours = machine::Neighbours::watch();
     let report = match &cli.bench {
         Bench::Child(task) => return child::answer(task),
+        Bench::Latency(args) => return latency::run(options, args),
+        #[cfg(feature = "redis")]
+        Bench::Redis(args) => match redis::run(options, args)? {
+            Some(report) => report,
+            None => return Ok(()),
+        },
         Bench::Reads(args) => reads::run(options, args),
         Bench::Memory(args) => memory::run(options, args)?,
         Bench::Inserts(args) => inserts::run(options, args)?,
