@@ -304,7 +304,7 @@ struct Slow(#[allow(dead_code)] [u8; 30_000]);
 
 impl Drop for Slow {
     fn drop(&mut self) {
-        thread::sleep(Duration::from_millis(10));
+        thread::sleep(Duration::from_millis(40));
     }
 }
 
@@ -312,12 +312,14 @@ impl Drop for Slow {
 /// and nobody came to give their memory back.
 #[test]
 fn the_memory_of_values_whose_drop_is_slow_comes_back() {
-    let cache: Cache<u64, Slow> = Cache::builder().shards(1).build().unwrap();
+    // It dozes off after a few intervals: sooner than the last few values are dropped.
+    let reaper = Reaper::dedicated(1).interval(Duration::from_millis(5));
+    let cache: Cache<u64, Slow> = Cache::builder().shards(1).reaper(reaper).build().unwrap();
     let empty = cache.memory_usage();
-    for key in 0..100 {
+    for key in 0..30 {
         cache.insert_with_ttl(key, Slow([1; 30_000]), Duration::from_millis(200));
     }
-    assert!(cache.memory_usage() > empty + 100 * 30_000);
+    assert!(cache.memory_usage() > empty + 30 * 30_000);
     eventually("the memory has come back", || {
         cache.memory_usage() < empty + 200_000
     });
