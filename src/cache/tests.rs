@@ -1,7 +1,13 @@
-//! What only a shard without a free slot shows: the library's own tests have small shards.
+//! What the public calls cannot bring about: a shard without a free slot (the library's own tests have
+//! small shards), one whose lock is wanted all the time.
 
 use crate::limits::MAX_SLOTS;
-use crate::{BuildError, Cache, Computed, Counter, CounterError, Lifetime, Op, Reaper};
+use crate::reaper::Target;
+use crate::shard::{Goal, Slice};
+use crate::{
+    BuildError, Cache, Computed, Counter, CounterError, Lifetime, ManualClock, Op, Reaper,
+};
+use std::time::Duration;
 
 /// A cache with one shard that has no slot left. Nobody reaps, so that everything stays as it is.
 fn full() -> Cache<u64, Counter> {
@@ -37,7 +43,7 @@ fn a_shard_without_a_slot_refuses_and_goes_on() {
 
     assert!(cache.invalidate(&7));
     while cache.stats().limbo > 0 {
-        cache.reap(std::time::Duration::from_secs(1));
+        cache.reap(Duration::from_secs(1));
     }
     assert_eq!(cache.increment(&new, 1), Ok(1));
     assert_eq!(cache.increment(&7, 1), Err(CounterError::Full));
@@ -56,4 +62,45 @@ fn a_capacity_beyond_all_slots_is_refused() {
     assert!(build(most).is_ok());
     let error = build(most + 1).unwrap_err();
     assert_eq!(error, BuildError::CapacityOutOfRange(most + 1));
+}
+
+/// In a wave, writers waited for whole slices of the sweep, and what they were to serve queued up.
+#[test]
+fn the_sweep_makes_way_for_whoever_wants_the_lock() {
+    let clock = ManualClock::new();
+    let cache: Cache<u64, u64> = Cache::builder()
+        .shards(1)
+        .clock(clock.clone())
+        .build()
+        .expect("nothing is wrong");
+    for key in 0..300 {
+        cache.insert_with_ttl(key, key, Duration::from_secs(1));
+    }
+    clock.advance(Duration::from_secs(100));
+    let core = &cache.core;
+    let sweep = |round| {
+        let goal = Goal {
+            round,
+            horizon: u32::MAX - 1,
+            tolerated: 0.0,
+        };
+        let slice = Slice {
+            most: u64::MAX,
+            clock: &|| 0,
+            length: u64::MAX,
+        };
+        core.sweep(0, goal, true, slice).expect("waits")
+    };
+    core.shards[0].pretend_to_be_wanted(1);
+    let mut round = None;
+    for left in (297..300).rev() {
+        let report = sweep(round);
+        assert_eq!((report.expired, report.finished), (1, false));
+        assert_eq!(cache.entry_count(), left);
+        round = report.round;
+    }
+    core.shards[0].pretend_to_be_wanted(0);
+    let report = sweep(round);
+    assert_eq!((report.expired, report.finished), (297, true));
+    cache.validate();
 }

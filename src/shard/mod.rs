@@ -30,7 +30,7 @@ use crate::slab::lifetimes::Lifetimes;
 use crate::slab::side::Side;
 use crate::slab::{self, Departed, Dropped, Extras, Slab, SlotRef};
 use crate::stats::{Count, Tally};
-use crate::sync::{AtomicU32, AtomicU64, Line, Mutex, Ordering, forks};
+use crate::sync::{AtomicU32, AtomicU64, Line, Mutex, MutexGuard, Ordering, forks};
 
 pub(crate) use hold::{Arrival, Hold, Released};
 pub(crate) use sweep::{Goal, Round, SampleReport, Slice, SweepReport};
@@ -47,6 +47,8 @@ pub(crate) struct Shard<K, V> {
     waiting: Count,
     /// Boxed, so that the shards of a cache lie close together: readers touch one line of each.
     state: Line<Mutex<Box<State>>>,
+    /// How many threads found the lock taken and wait for it: the sweep makes way for them.
+    waiters: Line<AtomicU32>,
     /// Until when (on the cache's clock) writers in need of room have no need to look here for an
     /// entry that is over among those filed under the unit that is passing.
     vain_until: AtomicU64,
@@ -101,6 +103,7 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
             slab: Slab::new(extras),
             due: Line(AtomicU32::new(lane::NONE)),
             waiting: Count::new(0),
+            waiters: Line(AtomicU32::new(0)),
             vain_until: AtomicU64::new(0),
             state: Line(Mutex::new(Box::new(State {
                 index: owner,
@@ -228,7 +231,41 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
         bell: &'s Bell,
         guard: &'s Guard,
     ) -> Hold<'s, K, V> {
-        Hold::new(self, self.state.lock(), rules, time, bell, guard)
+        Hold::new(self, self.lock(), rules, time, bell, guard)
+    }
+
+    #[inline]
+    fn lock(&self) -> MutexGuard<'_, Box<State>> {
+        // (Two steps for one would only give the models more to do: who waits is a hint.)
+        #[cfg(not(any(ebbtide_loom, ebbtide_shuttle)))]
+        {
+            self.state.try_lock().unwrap_or_else(|| self.wait())
+        }
+        #[cfg(any(ebbtide_loom, ebbtide_shuttle))]
+        {
+            self.state.lock()
+        }
+    }
+
+    #[cfg(not(any(ebbtide_loom, ebbtide_shuttle)))]
+    #[cold]
+    fn wait(&self) -> MutexGuard<'_, Box<State>> {
+        // Relaxed, here and in `is_wanted`: a hint.
+        self.waiters.fetch_add(1, Ordering::Relaxed);
+        let state = self.state.lock();
+        self.waiters.fetch_sub(1, Ordering::Relaxed);
+        state
+    }
+
+    #[cfg(test)]
+    pub(crate) fn pretend_to_be_wanted(&self, by: u32) {
+        self.waiters.store(by, Ordering::Relaxed);
+    }
+
+    /// Whether somebody waits for the lock.
+    #[inline]
+    fn is_wanted(&self) -> bool {
+        self.waiters.load(Ordering::Relaxed) > 0
     }
 
     /// Takes the lock if nobody has it.

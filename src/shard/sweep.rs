@@ -110,9 +110,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
                 }
             };
             let left = slice.most - report.expired;
-            self.sweep_block(next, horizon, now, left, &mut report);
-            if report.expired == slice.most {
-                // The block may not be done.
+            if !self.sweep_block(next, horizon, now, left, &mut report) {
                 self.state.cursor = next;
                 break false;
             }
@@ -129,6 +127,8 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         report
     }
 
+    /// Goes through one block until `most` entries are unlinked or somebody wants the lock (but at
+    /// least one entry is dealt with); whether that was all of it.
     fn sweep_block(
         &mut self,
         block: usize,
@@ -136,7 +136,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         now: u64,
         most: u64,
         report: &mut SweepReport,
-    ) {
+    ) -> bool {
         let due = self.state.lane.due_in_block(block, horizon);
         report.scanned += LANE_BLOCK as u64;
         let first = (block * LANE_BLOCK) as u32;
@@ -148,9 +148,10 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
                     .prefetch(self.state.hashes.get(id), self.guard);
             }
         }
-        let mut unlinked = 0;
+        let (mut unlinked, mut done) = (0, true);
         for id in bits(due).map(|bit| first + bit) {
-            if unlinked == most {
+            if unlinked == most || report.inspected > 0 && self.shard.is_wanted() {
+                done = false;
                 break;
             }
             let Some(slot) = self.state.slab.linked(id, self.guard) else {
@@ -167,6 +168,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         }
         report.expired += unlinked;
         self.state.lane.raise_block(block);
+        done
     }
 
     /// Unlinks a linked slot if it is over (then true), else files it anew.

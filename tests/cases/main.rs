@@ -8,6 +8,7 @@ mod bounds;
 mod counters;
 mod extensions;
 mod handles;
+mod keys;
 mod lease;
 mod lifetimes;
 mod listeners;

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use clap::Subcommand;
 
-use crate::{idle, inserts, lab, lag, latency, memory, wave};
+use crate::{costs, idle, inserts, lab, lag, latency, memory, wave};
 
 /// What a child measured: figures by name.
 pub(crate) type Answer = BTreeMap<String, f64>;
@@ -21,6 +21,7 @@ pub(crate) enum Task {
     Spin(wave::SpinTask),
     Lag(lag::Task),
     Idle(idle::Task),
+    Costs(costs::Task),
     Latency(lab::task::Task),
 }
 
@@ -39,7 +40,7 @@ pub(crate) fn ask(task: &str, arguments: &[(&str, String)]) -> Result<Answer, Bo
     parse(&String::from_utf8(output.stdout)?)
 }
 
-fn parse(text: &str) -> Result<Answer, Box<dyn Error>> {
+pub(crate) fn parse(text: &str) -> Result<Answer, Box<dyn Error>> {
     text.lines()
         .map(|line| {
             let (name, value) = line
@@ -59,6 +60,7 @@ pub(crate) fn answer(task: &Task) -> Result<(), Box<dyn Error>> {
         Task::Spin(task) => Some(wave::spin(task)),
         Task::Lag(task) => lag::measure(task),
         Task::Idle(task) => idle::measure(task),
+        Task::Costs(task) => costs::measure(task),
         Task::Latency(task) => return latency::answer(task),
     };
     let answer = answer.ok_or("no contender of that name")?;

@@ -6,6 +6,7 @@
 
 mod adapters;
 mod child;
+mod costs;
 mod counters;
 mod idle;
 mod inserts;
@@ -27,6 +28,7 @@ mod reads;
 mod redis;
 mod report;
 mod rounds;
+mod scaling;
 mod wave;
 
 use std::error::Error;
@@ -96,6 +98,10 @@ enum Bench {
     Mixed(mixed::MixedArgs),
     /// Increments, on one hot key and spread
     Counters(counters::CountersArgs),
+    /// What one operation costs, counted instead of timed: instructions, locks, allocations, misses
+    Costs(costs::CostsArgs),
+    /// Rates at several numbers of threads, and what they allow to say of more cores
+    Scaling(scaling::ScalingArgs),
     /// What callers wait and what memory is held while entries expire: the latency lab
     Latency(latency::LatencyArgs),
     /// Redis as a reference: its reclaim lag, and the library hour beside ebbtide's
@@ -143,6 +149,11 @@ fn run(cli: &Cli) -> Result<(), Box<dyn Error>> {
         Bench::Idle(args) => idle::run(options, args)?,
         Bench::Mixed(args) => mixed::run(options, args),
         Bench::Counters(args) => counters::run(options, args),
+        Bench::Scaling(args) => scaling::run(options, args),
+        Bench::Costs(args) => match costs::run(options, args)? {
+            Some(report) => report,
+            None => return Ok(()),
+        },
     };
     println!(
         "Other processes kept {:.2} cores busy while this ran.\n",

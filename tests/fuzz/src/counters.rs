@@ -12,7 +12,7 @@ use ebbtide::{Cache, Computed, Counter, CounterError, Lifetime, ManualClock, Op}
 
 use crate::common::model::{Model, policy};
 use crate::common::{CountedKey, Events, assert_counts_agree};
-use crate::{AMPLE, Case, Life, arbitrary_life, builder, key, lifetime};
+use crate::{AMPLE, Case, Life, arbitrary_life, builder, lifetime};
 
 /// The ends of a counter's range, as documented.
 const LEAST: i64 = -(1 << 62);
@@ -58,9 +58,14 @@ enum Step {
     ReapAtMost(u64),
 }
 
+/// Few, so that much happens to each.
+fn key(u: &mut Unstructured<'_>) -> Result<u8> {
+    u.int_in_range(0..=3)
+}
+
 /// Mostly small; else near, at or beyond an end of the range.
 fn number(u: &mut Unstructured<'_>) -> Result<i64> {
-    Ok(match u.int_in_range(0..=11u8)? {
+    Ok(match u.int_in_range(0..=19u8)? {
         0 => MOST - u.int_in_range(-2..=2)?,
         1 => LEAST + u.int_in_range(-2..=2)?,
         2 => *u.choose(&[i64::MAX, i64::MIN, MOST / 2, LEAST / 2])?,
@@ -88,9 +93,14 @@ fn arbitrary_step(u: &mut Unstructured<'_>) -> Result<Step> {
         26 => Step::InsertIfAbsent(key(u)?, number(u)?),
         27 => Step::Remove(key(u)?),
         28 => Step::RemoveIf(key(u)?, u.arbitrary()?),
-        29 => Step::RetainOdd,
-        30 => Step::Drain,
-        31 => Step::InvalidateAll,
+        29 => match u.int_in_range(0..=5u8)? {
+            // Seldom: what they end has no history.
+            0 => Step::RetainOdd,
+            1 => Step::Drain,
+            2 => Step::InvalidateAll,
+            _ => Step::Iter,
+        },
+        30 | 31 => Step::Get(key(u)?),
         32 | 33 => Step::Expire(key(u)?, arbitrary_life(u)?),
         34 => Step::Persist(key(u)?),
         35 => Step::Touch(key(u)?),
