@@ -292,7 +292,9 @@ impl Time {
 }
 
 /// The time as a hold of a lock sees it. A clock of the user's was asked before the lock was taken, so
-/// that none of its code runs (or panics) under it; the system's is asked when the time is needed.
+/// that none of its code runs (or panics) under it; the system's is asked when the time is needed, unless
+/// the call needed it before. (Earlier than the hold is right too: it lies within the call, and "expired"
+/// is final for everybody.)
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading<'t> {
     time: &'t Time,
@@ -300,7 +302,12 @@ pub(crate) struct Reading<'t> {
 }
 
 impl Reading<'_> {
-    /// What the user's clock said.
+    /// The time, which is the time of this reading from now on.
+    pub(crate) fn ask(&mut self) -> u64 {
+        *self.asked.get_or_insert_with(|| self.time.now())
+    }
+
+    /// What the clock said, if it was asked before the hold.
     pub(crate) fn asked(&self) -> Option<u64> {
         self.asked
     }

@@ -55,6 +55,7 @@ impl Counter {
     }
 
     /// The number.
+    #[inline]
     pub fn get(&self) -> i64 {
         // Acquire: pairs with the Release half of `add`, so that what an incrementing thread did
         // before is seen with its increment.
@@ -105,6 +106,7 @@ impl Counter {
         }
     }
 
+    #[inline]
     fn swap_if(&self, seen: i64, new: i64) -> Result<(), i64> {
         // Release: pairs with the Acquire in `get` and `close`. Acquire: a CLOSED that is met
         // comes with the unlinking before it, so the lookup that follows does not find the entry.
@@ -114,6 +116,7 @@ impl Counter {
     }
 }
 
+#[inline]
 fn in_range(value: &i64) -> bool {
     (-BOUND..BOUND).contains(value)
 }

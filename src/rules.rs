@@ -1,7 +1,7 @@
 //! A cache's settings that its shards obey.
 
 use crate::RemovalCause;
-use crate::clock::{Time, nanos};
+use crate::clock::{Reading, Time, nanos};
 use crate::entry::word::NEVER;
 use crate::lifetime::{Expiry, Lifetime};
 use crate::slab::lifetimes::{DEFAULT, FIXED};
@@ -53,20 +53,26 @@ impl<K: 'static, V: 'static> Rules<K, V> {
     /// caps either. `None` when it would be over at once. Runs the user's policy: call without
     /// locks.
     #[inline]
-    pub(crate) fn span(&self, key: &K, value: &V, explicit: Option<Lifetime>) -> Option<Span> {
+    pub(crate) fn span(
+        &self,
+        key: &K,
+        value: &V,
+        explicit: Option<Lifetime>,
+        time: &mut Reading<'_>,
+    ) -> Option<Span> {
         match explicit {
             None if !self.mortal() => Some(FOREVER),
-            None => self.default_span(key, value),
-            Some(lifetime) => self.explicit_span(lifetime),
+            None => self.default_span(key, value, time),
+            Some(lifetime) => self.explicit_span(lifetime, time),
         }
     }
 
-    fn default_span(&self, key: &K, value: &V) -> Option<Span> {
+    fn default_span(&self, key: &K, value: &V, time: &mut Reading<'_>) -> Option<Span> {
         let policy = self
             .expiry
             .as_ref()
             .map(|expiry| expiry.lifetime(key, value));
-        let now = self.time.now();
+        let now = time.ask();
         let live = now.saturating_add(self.live);
         let Some(lifetime) = policy else {
             return Some(self.capped(live, now, DEFAULT));
@@ -81,8 +87,8 @@ impl<K: 'static, V: 'static> Rules<K, V> {
     }
 
     /// The span of an entry that is given `lifetime`, from now on.
-    pub(crate) fn explicit_span(&self, lifetime: Lifetime) -> Option<Span> {
-        let now = self.time.now();
+    pub(crate) fn explicit_span(&self, lifetime: Lifetime, time: &mut Reading<'_>) -> Option<Span> {
+        let now = time.ask();
         let cap = self.time.deadline(lifetime, now)?;
         let own = match lifetime {
             Lifetime::Never => NEVER,

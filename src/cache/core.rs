@@ -160,7 +160,13 @@ where
         self.hold_at(shard, self.rules.time.reading(), guard)
     }
 
-    fn hold_at<'s>(&'s self, shard: usize, time: Reading<'s>, guard: &'s Guard) -> Hold<'s, K, V> {
+    #[inline]
+    pub(crate) fn hold_at<'s>(
+        &'s self,
+        shard: usize,
+        time: Reading<'s>,
+        guard: &'s Guard,
+    ) -> Hold<'s, K, V> {
         self.shards[shard].hold(&self.rules, time, self.bell(shard), guard)
     }
 

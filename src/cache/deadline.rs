@@ -7,6 +7,7 @@ use equivalent::Equivalent;
 
 use super::Cache;
 use crate::RemovalCause;
+use crate::clock::Reading;
 use crate::entry::word::NEVER;
 use crate::index::Place;
 use crate::lifetime::Lifetime;
@@ -59,8 +60,9 @@ where
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let span = self.core.rules.explicit_span(lifetime.into());
-        self.on_entry(key, |hold, place| match span {
+        let mut time = self.core.rules.time.reading();
+        let span = self.core.rules.explicit_span(lifetime.into(), &mut time);
+        self.on_entry_at(key, time, |hold, place| match span {
             None => hold.end(place, RemovalCause::Explicit, Path::Write),
             Some(span) => hold.change_span(place, |_| span).is_some(),
         })
@@ -106,10 +108,22 @@ where
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
+        self.on_entry_at(key, self.core.rules.time.reading(), f)
+    }
+
+    fn on_entry_at<Q>(
+        &self,
+        key: &Q,
+        time: Reading<'_>,
+        f: impl for<'s> FnOnce(&mut Hold<'s, K, V>, Place<'s>) -> bool,
+    ) -> bool
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
         let core = &*self.core;
         let address = core.address(key);
         let guard = pin();
-        let mut hold = core.hold(address.shard, &guard);
+        let mut hold = core.hold_at(address.shard, time, &guard);
         let answer = match hold.find(address.hash, |k| key.equivalent(k)) {
             Some(place) => f(&mut hold, place),
             None => false,

@@ -146,13 +146,14 @@ where
             Op::Put(value) => (value, None),
             Op::PutWithTtl(value, lifetime) => (value, Some(lifetime)),
         };
+        let mut time = rules.time.reading();
         let span = rules
-            .span(&key, &value, lifetime)
+            .span(&key, &value, lifetime, &mut time)
             .filter(|_| rules.max_entries > 0);
         let Some(span) = span else {
             return Ok(Computed::Unchanged);
         };
-        match self.link_if_absent(key, value, span) {
+        match self.link_if_absent(key, value, span, time) {
             Ok(()) => Ok(Computed::Inserted),
             Err(Unlinked::Taken(arrival)) => Err(arrival.key),
             Err(Unlinked::Full(_)) => Ok(Computed::Unchanged),
@@ -213,9 +214,10 @@ where
             }
             return Err(NotReplaced::Again(key, value));
         }
+        let mut time = rules.time.reading();
         let explicit = match lifetime {
             None => None,
-            Some(lifetime) => match rules.explicit_span(lifetime) {
+            Some(lifetime) => match rules.explicit_span(lifetime, &mut time) {
                 Some(span) => Some(span),
                 None => {
                     return match self.remove_slot(address, slot, number) {
@@ -226,7 +228,7 @@ where
             },
         };
         let guard = pin();
-        let mut hold = core.hold(address.shard, &guard);
+        let mut hold = core.hold_at(address.shard, time, &guard);
         let mut arrival = Arrival {
             hash: address.hash,
             key,
@@ -407,11 +409,12 @@ where
             drop(guard);
             let counter = counter::fresh(delta)?;
             let key = key.to_owned();
-            let span = core.rules.span(&key, &counter, lifetime);
+            let mut time = core.rules.time.reading();
+            let span = core.rules.span(&key, &counter, lifetime, &mut time);
             match span.filter(|_| core.rules.max_entries > 0) {
                 // Over as soon as it was counted.
                 None => return Ok(delta),
-                Some(span) => match self.link_if_absent(key, counter, span) {
+                Some(span) => match self.link_if_absent(key, counter, span, time) {
                     Ok(()) => return Ok(delta),
                     Err(Unlinked::Taken(_)) => {}
                     Err(Unlinked::Full(_)) => return Err(CounterError::Full),

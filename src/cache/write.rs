@@ -8,6 +8,7 @@ use equivalent::Equivalent;
 use super::Cache;
 use super::core::{Address, judge};
 use crate::RemovalCause;
+use crate::clock::Reading;
 use crate::entry::word::Found;
 use crate::error::Refused;
 use crate::lifetime::Lifetime;
@@ -74,14 +75,15 @@ where
             return Err(Refused { key, value });
         }
         let Address { shard, hash } = core.address(&key);
-        let Some(span) = core.rules.span(&key, &value, lifetime) else {
+        let mut time = core.rules.time.reading();
+        let Some(span) = core.rules.span(&key, &value, lifetime, &mut time) else {
             self.invalidate(&key);
             return Ok(());
         };
         let guard = pin();
         // The line that the lookup will wait for, while the lock is being taken.
         core.shards[shard].prefetch_index(hash, &guard);
-        let mut hold = core.hold(shard, &guard);
+        let mut hold = core.hold_at(shard, time, &guard);
         let found = hold.find(hash, |k| *k == key);
         let arrival = Arrival {
             hash,
@@ -126,10 +128,11 @@ where
         if core.rules.max_entries == 0 {
             return false;
         }
-        let Some(span) = core.rules.span(&key, &value, None) else {
+        let mut time = core.rules.time.reading();
+        let Some(span) = core.rules.span(&key, &value, None, &mut time) else {
             return false;
         };
-        self.link_if_absent(key, value, span).is_ok()
+        self.link_if_absent(key, value, span, time).is_ok()
     }
 
     /// Links an entry unless the key has a live one.
@@ -138,11 +141,12 @@ where
         key: K,
         value: V,
         span: Span,
+        time: Reading<'_>,
     ) -> Result<(), Unlinked<K, V>> {
         let core = &*self.core;
         let address = core.address(&key);
         let guard = pin();
-        let mut hold = core.hold(address.shard, &guard);
+        let mut hold = core.hold_at(address.shard, time, &guard);
         let found = hold.find(address.hash, |k| *k == key);
         let arrival = Arrival {
             hash: address.hash,

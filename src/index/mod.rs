@@ -36,9 +36,14 @@ const TAG: usize = 127;
 /// logarithm of their number. Otherwise they are that number minus one.
 const LONG: usize = 64;
 
-/// Most linked entries of a segment with 2^`shift` buckets: seven eighths of its cells.
+/// Most linked entries of a segment with so many buckets: seven eighths of its cells.
+const fn room_of(buckets: u32) -> u32 {
+    CELLS as u32 * buckets * 7 / 8
+}
+
+/// The same with 2^`shift` buckets.
 const fn room(shift: u32) -> u32 {
-    ((CELLS as u32) << shift) * 7 / 8
+    room_of(1 << shift)
 }
 
 /// The writers' part of a segment, behind its buckets.
@@ -125,12 +130,17 @@ impl Segment {
         unsafe { &*self.buckets().add(i & self.mask()) }
     }
 
+    /// Most linked entries.
+    fn room(self) -> u32 {
+        room_of(self.mask() as u32 + 1)
+    }
+
     /// # Safety
     /// As for [`bucket`](Self::bucket).
     unsafe fn tail<'a>(self) -> &'a Tail {
-        let (_, tail) = Self::layout(self.shift());
-        // SAFETY: `new` wrote the tail there; alive by the caller's contract.
-        unsafe { &*self.buckets().cast::<u8>().add(tail).cast::<Tail>() }
+        // SAFETY: `new` wrote the tail behind the buckets, whose size is a multiple of its alignment;
+        // alive by the caller's contract.
+        unsafe { &*self.buckets().add(self.mask() + 1).cast::<Tail>() }
     }
 }
 
@@ -394,7 +404,7 @@ impl Index {
             // SAFETY: the caller holds the lock (it has the owner).
             let segment = unsafe { self.segment(hash) };
             // SAFETY: as above. Relaxed: only the lock's holder writes it.
-            if unsafe { segment.tail() }.linked.load(Ordering::Relaxed) < room(segment.shift()) {
+            if unsafe { segment.tail() }.linked.load(Ordering::Relaxed) < segment.room() {
                 break segment;
             }
             self.grow(owner, limbo, hash, segment, &hash_of);
@@ -428,7 +438,7 @@ impl Index {
         let left = tail.linked.load(Ordering::Relaxed) - 1;
         tail.linked.store(left, Ordering::Relaxed);
         owner.linked -= 1;
-        if left <= room(segment.shift()) / 6 {
+        if left <= segment.room() / 6 {
             self.shrink(owner, limbo, place.hash, segment, &hash_of);
         }
     }
@@ -506,7 +516,7 @@ impl Index {
         let both = tail.linked.load(Ordering::Relaxed) + other.linked.load(Ordering::Relaxed);
         if other.depth.load(Ordering::Relaxed) != depth
             || sibling.shift() != segment.shift()
-            || both > room(segment.shift()) / 3
+            || both > segment.room() / 3
         {
             return;
         }
@@ -648,7 +658,7 @@ impl Index {
             bytes += Segment::layout(segment.shift()).0.size();
             let linked: Vec<u32> = ids(segment).collect();
             assert_eq!(linked.len(), tail.linked.load(Ordering::Relaxed) as usize);
-            assert!(linked.len() <= room(segment.shift()) as usize);
+            assert!(linked.len() <= segment.room() as usize);
             let mut passed = vec![0u32; segment.mask() + 1];
             for &id in &linked {
                 let hash = hash_of(id);
@@ -707,7 +717,7 @@ fn ids(segment: Segment) -> impl Iterator<Item = u32> {
 /// The hashes and ids in a segment, for the lock's holder. Collected first: the hashes lie far
 /// apart, and a loop that does nothing else overlaps their cache misses.
 fn hashed(segment: Segment, hash_of: &impl Fn(u32) -> u32) -> Vec<(u32, u32)> {
-    let mut hashed = Vec::with_capacity(room(segment.shift()) as usize);
+    let mut hashed = Vec::with_capacity(segment.room() as usize);
     hashed.extend(ids(segment).map(|id| (0, id)));
     for (hash, id) in &mut hashed {
         *hash = hash_of(*id);

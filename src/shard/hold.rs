@@ -44,7 +44,7 @@ pub(crate) struct Released {
     pub(crate) departed: Vec<Departed>,
     /// How many more entries are linked than before the hold.
     pub(crate) grown: i64,
-    /// What a clock of the user's said before the hold.
+    /// What the clock said, if it was asked before the hold.
     pub(crate) asked: Option<u64>,
 }
 

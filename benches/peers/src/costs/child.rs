@@ -1,6 +1,7 @@
 //! In the child, under callgrind: one contender, one operation, again and again.
 
 use std::hint::black_box;
+use std::sync::mpsc;
 use std::thread;
 
 use clap::{Args, ValueEnum};
@@ -70,13 +71,8 @@ fn counted_part(work: impl FnOnce() -> u64) -> u64 {
 pub(crate) fn measure(task: &Task) -> Option<Answer> {
     // The C library takes shortcuts in a process that has one thread only; no user of a concurrent
     // map has that.
-    thread::Builder::new()
-        .spawn(|| {
-            loop {
-                thread::park();
-            }
-        })
-        .expect("a second thread can be had");
+    let (end, ended) = mpsc::channel::<()>();
+    let second = thread::spawn(move || ended.recv().is_err());
     let done = if task.operation == Operation::Increment {
         let mut count = CountAdds { task, done: None };
         visit_counters(Hashers::Ahash, &mut count);
@@ -86,6 +82,8 @@ pub(crate) fn measure(task: &Task) -> Option<Answer> {
         contenders::visit(&mut count);
         count.done
     };
+    drop(end);
+    assert!(second.join().is_ok_and(|waited| waited));
     Some(figures([("operations", done? as f64)]))
 }
 

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use clap::{Args, ValueEnum};
+use comfy_table::CellAlignment;
 
 use crate::Options;
 use crate::keys::count_name;
@@ -57,7 +58,8 @@ const ALLOCATING: [&str; 5] = [
     "aligned_alloc",
 ];
 
-/// Each per operation, as a column is headed.
+/// What is counted, per operation. (`D1` and `LL` are valgrind's names of the first and the last
+/// level of cache.)
 const COLUMNS: [&str; 7] = [
     "instructions",
     "locked",
@@ -98,7 +100,8 @@ pub(crate) fn run(options: &Options, args: &CostsArgs) -> Result<Option<Report>,
     let mut report = Report::new("costs");
     println!(
         "What one operation costs, u64 -> u64, ahash for all: counted under callgrind, so that\n\
-         other processes and other threads do not matter. Means over {} operations.",
+         other processes and other threads do not matter. Means over {} operations; inserts\n\
+         of fresh keys double a store of {ENTRIES} entries, and removals empty one of so many.",
         counter.times
     );
     println!(
@@ -107,8 +110,7 @@ pub(crate) fn run(options: &Options, args: &CostsArgs) -> Result<Option<Report>,
          simulated caches below. Clock reads: calls of clock_gettime and rdtsc; the vDSO, which\n\
          valgrind replaces by a system call, would add some 30 instructions to each. Other threads\n\
          are not counted; ebbtide's reaper is manual, so nobody frees what waits for a grace\n\
-         period but the caller. Inserts of fresh keys double a store of {} entries.\n",
-        count_name(ENTRIES as u64)
+         period but the caller.\n"
     );
     let answer = count_all(options, args, &mut counter, &mut report);
     if !kept {
@@ -299,6 +301,9 @@ fn print_case(report: &Report, case: &str, operation: Operation) {
         table.add_row(cells);
     }
     align(&mut table);
+    for words in table.column_iter_mut().skip(1 + COLUMNS.len()) {
+        words.set_cell_alignment(CellAlignment::Left);
+    }
     println!("{case}\n{table}\n");
 }
 

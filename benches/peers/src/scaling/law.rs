@@ -73,7 +73,7 @@ impl Law {
         })
     }
 
-    /// Root mean square of the relative errors of n / X.
+    /// Root mean square of the errors of the rates, relative to the law's.
     pub(super) fn error(&self, points: &[(f64, f64)]) -> f64 {
         let squares: f64 = points
             .iter()
