@@ -84,6 +84,11 @@ pub(crate) const LOCK_SLICE_NS: u64 = u64::MAX;
 /// turn that schedulers give (from 0.7 ms up).
 pub(crate) const TURN_NS: u64 = 200_000;
 
+/// Entries that the sweep deals with in a hold before it makes way for whoever wants the lock: some
+/// 3 µs, for which a waiting writer still spins, and so many more than a writer brings that the sweep
+/// keeps up where writers want the lock all the time.
+pub(crate) const MAKE_WAY: u64 = 16;
+
 /// Entries unlinked in one hold of the lock, at most: a limit for when time stands still.
 pub(crate) const SLICE_UNLINKS: u64 = 4096;
 

@@ -1,7 +1,7 @@
 //! What the public calls cannot bring about: a shard without a free slot (the library's own tests have
 //! small shards), one whose lock is wanted all the time.
 
-use crate::limits::MAX_SLOTS;
+use crate::limits::{MAKE_WAY, MAX_SLOTS};
 use crate::reaper::Target;
 use crate::shard::{Goal, Slice};
 use crate::{
@@ -93,14 +93,17 @@ fn the_sweep_makes_way_for_whoever_wants_the_lock() {
     };
     core.shards[0].pretend_to_be_wanted(1);
     let mut round = None;
-    for left in (297..300).rev() {
+    for left in [300 - MAKE_WAY, 300 - 2 * MAKE_WAY] {
         let report = sweep(round);
-        assert_eq!((report.expired, report.finished), (1, false));
+        assert_eq!((report.expired, report.finished), (MAKE_WAY, false));
         assert_eq!(cache.entry_count(), left);
         round = report.round;
     }
     core.shards[0].pretend_to_be_wanted(0);
     let report = sweep(round);
-    assert_eq!((report.expired, report.finished), (297, true));
+    assert_eq!(
+        (report.expired, report.finished),
+        (300 - 2 * MAKE_WAY, true)
+    );
     cache.validate();
 }

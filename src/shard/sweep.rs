@@ -2,7 +2,7 @@
 
 use crate::entry::word::{Found, NEVER};
 use crate::lane::{self, NONE};
-use crate::limits::{DEAD_BLOCKS, DEAD_LOOKS, LANE_BLOCK};
+use crate::limits::{DEAD_BLOCKS, DEAD_LOOKS, LANE_BLOCK, MAKE_WAY};
 use crate::slab::SlotRef;
 use crate::stats::Path;
 
@@ -127,8 +127,8 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         report
     }
 
-    /// Goes through one block until `most` entries are unlinked or somebody wants the lock (but at
-    /// least one entry is dealt with); whether that was all of it.
+    /// Goes through one block until `most` entries are unlinked, or until somebody wants the lock and
+    /// [`MAKE_WAY`] were dealt with in this hold; whether that was all of it.
     fn sweep_block(
         &mut self,
         block: usize,
@@ -150,7 +150,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         }
         let (mut unlinked, mut done) = (0, true);
         for id in bits(due).map(|bit| first + bit) {
-            if unlinked == most || report.inspected > 0 && self.shard.is_wanted() {
+            if unlinked == most || report.inspected >= MAKE_WAY && self.shard.is_wanted() {
                 done = false;
                 break;
             }
