@@ -80,14 +80,11 @@ pub(crate) const LOCK_SLICE_NS: u64 = 50_000;
 #[cfg(any(ebbtide_loom, ebbtide_shuttle))]
 pub(crate) const LOCK_SLICE_NS: u64 = u64::MAX;
 
-/// A thread of the reaper's offers its processor to others this often, in nanoseconds: well within the
-/// turn that schedulers give (from 0.7 ms up).
-pub(crate) const TURN_NS: u64 = 200_000;
-
 /// Entries that the sweep deals with in a hold before it makes way for whoever wants the lock: some
-/// 3 µs, for which a waiting writer still spins, and so many more than a writer brings that the sweep
-/// keeps up where writers want the lock all the time.
-pub(crate) const MAKE_WAY: u64 = 16;
+/// 10 µs. Fewer would be kinder to writers, but where they want the lock all the time the sweep has to
+/// take out more than they bring in: with 16, two threads that insert into one shard as fast as they can
+/// left a growing share of the dead behind, with 64 they do not.
+pub(crate) const MAKE_WAY: u64 = 64;
 
 /// Entries unlinked in one hold of the lock, at most: a limit for when time stands still.
 pub(crate) const SLICE_UNLINKS: u64 = 4096;

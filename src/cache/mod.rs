@@ -162,7 +162,6 @@ where
             budget: Budget::new(0, limit),
             most,
             clock: &clock,
-            between: &|_| (),
         };
         let mine = |_: usize| true;
         let report = match core.settings.strategy.kind {

@@ -29,8 +29,6 @@ pub(crate) struct Bounds<'a> {
     pub(crate) most: u64,
     /// Real time in nanoseconds.
     pub(crate) clock: &'a dyn Fn() -> u64,
-    /// Called between two holds of a lock, with the time.
-    pub(crate) between: &'a dyn Fn(u64),
 }
 
 /// Sweeps the shards that `mine` accepts, beginning at `*next`, which is left at the shard to begin
@@ -121,7 +119,6 @@ fn visit(
     report.inspected += swept.inspected;
     report.expired += swept.expired;
     report.refiled += swept.refiled;
-    (bounds.between)((bounds.clock)());
     Some(swept)
 }
 

@@ -1,7 +1,6 @@
 //! What a thread of a crew does with one cache: a cycle when it is time for one, sealing and flushing
 //! while something waits in limbo, trimming and dozing when there is nothing to do.
 
-use std::cell::Cell;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,7 +13,7 @@ use super::pace::{Cycle, LONGEST, Pace};
 use super::sweep::{Bounds, CycleReport};
 use super::{Kind, Target, sample, sweep};
 use crate::lane;
-use crate::limits::{DROP_SLICE, GRACE_TRIES_OF_A_CYCLE, TURN_NS};
+use crate::limits::{DROP_SLICE, GRACE_TRIES_OF_A_CYCLE};
 use crate::pages;
 use crate::stats::add;
 use crate::sync::{Arc, Signal, Weak};
@@ -147,12 +146,10 @@ impl Plan {
         let settings = target.settings();
         let begin = Instant::now();
         let clock = || nanos(begin.elapsed());
-        let turn = Turn::default();
         let bounds = Bounds {
             budget: Budget::new(0, nanos(settings.budget)),
             most: u64::MAX,
             clock: &clock,
-            between: &|now| turn.offer(now),
         };
         let horizon = lane::unit_of(target.now());
         let due = (0..target.shards()).any(|shard| mine(shard) && target.due(shard) <= horizon);
@@ -221,28 +218,12 @@ impl Plan {
     }
 }
 
-/// When a thread of the crew last offered its processor to others. One that never does is put to sleep
-/// by the scheduler wherever it is when its turn is over, most likely in a hold of a lock: whoever
-/// wants that lock then waits for milliseconds.
-#[derive(Debug, Default)]
-struct Turn(Cell<u64>);
-
-impl Turn {
-    /// To be called without any lock, with the time in nanoseconds.
-    fn offer(&self, now: u64) {
-        if now.saturating_sub(self.0.get()) >= TURN_NS {
-            self.0.set(now);
-            thread::yield_now();
-        }
-    }
-}
-
 /// Drops what is past its grace period; whether there was anything.
 pub(super) fn drop_ripe_values(target: &dyn Target) -> bool {
     let budget = nanos(target.settings().budget);
     let begin = Instant::now();
     let mut slice = Budget::new(0, budget);
-    let (mut dropped, turn) = (false, Turn::default());
+    let mut dropped = false;
     for shard in 0..target.shards() {
         while target.waiting(shard) > 0 && !target.is_closing() {
             if target.drop_some(shard, DROP_SLICE).is_none() {
@@ -250,7 +231,6 @@ pub(super) fn drop_ripe_values(target: &dyn Target) -> bool {
             }
             dropped = true;
             let now = nanos(begin.elapsed());
-            turn.offer(now);
             if slice.is_overrun(now) {
                 add(&target.counts().overruns, 1);
             }
