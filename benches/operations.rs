@@ -31,12 +31,14 @@ impl Keys {
     }
 }
 
-fn filled(entries: u64, lifetime: Option<Duration>) -> Cache<u64, u64> {
-    let builder = Cache::builder();
-    let builder = match lifetime {
-        Some(lifetime) => builder.time_to_live(lifetime),
-        None => builder,
-    };
+fn filled(entries: u64, lifetime: Option<Duration>, lease: Option<Duration>) -> Cache<u64, u64> {
+    let mut builder = Cache::builder();
+    if let Some(lifetime) = lifetime {
+        builder = builder.time_to_live(lifetime);
+    }
+    if let Some(lease) = lease {
+        builder = builder.clock_lease(lease);
+    }
     let cache = builder.build().expect("valid settings");
     for key in 0..entries {
         cache.insert(key, key);
@@ -48,8 +50,13 @@ fn reads(criterion: &mut Criterion) {
     for entries in [1_000, 100_000, 1_000_000] {
         let mut group = criterion.benchmark_group(format!("read/{entries}"));
         group.throughput(Throughput::Elements(1));
-        for (name, lifetime) in [("forever", None), ("an hour", Some(HOUR))] {
-            let cache = filled(entries, lifetime);
+        let second = Some(Duration::from_secs(1));
+        for (name, lifetime, lease) in [
+            ("forever", None, None),
+            ("an hour", Some(HOUR), None),
+            ("an hour, clock leased", Some(HOUR), second),
+        ] {
+            let cache = filled(entries, lifetime, lease);
             let mut keys = Keys::below(entries);
             group.bench_function(BenchmarkId::new("get", name), |b| {
                 b.iter(|| cache.get(black_box(&keys.draw())));
@@ -84,7 +91,7 @@ fn writes(criterion: &mut Criterion) {
                 let mut spent = Duration::ZERO;
                 let mut left = iterations;
                 while left > 0 {
-                    let cache = filled(0, lifetime);
+                    let cache = filled(0, lifetime, None);
                     let some = left.min(1_000_000);
                     let begin = Instant::now();
                     for key in 0..some {
@@ -96,7 +103,7 @@ fn writes(criterion: &mut Criterion) {
                 spent
             });
         });
-        let cache = filled(100_000, lifetime);
+        let cache = filled(100_000, lifetime, None);
         let mut keys = Keys::below(100_000);
         group.bench_function(BenchmarkId::new("replace", name), |b| {
             b.iter(|| cache.insert(keys.draw(), 1));

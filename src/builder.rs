@@ -105,7 +105,7 @@ impl<K, V, S> Builder<K, V, S> {
     }
 
     /// How long an entry lives after it was last used (read by `get`, `with`, `get_many` or a
-    /// pinned `get`, or written). With other lifetimes besides, the earliest deadline counts.
+    /// pinned `get`, incremented, or written). With other lifetimes besides, the earliest deadline counts.
     ///
     /// A renewal by a read takes no lock, and is left out when it would gain less than a sixteenth
     /// of the idle time: an entry may expire that much early.
@@ -154,7 +154,8 @@ impl<K, V, S> Builder<K, V, S> {
     }
 
     /// Lets reads trust a published time instead of asking the clock: an entry whose deadline is
-    /// farther than `lease` beyond it counts as alive. From 10 ms up; a second is a good choice.
+    /// farther than `lease` beyond it counts as alive. From 10 ms to an hour; a second is a good choice.
+    /// It helps only entries whose lifetime is longer than the lease.
     ///
     /// One thread of the process publishes the time four times per lease (the shortest there is).
     /// A read of an entry with a lifetime then costs what a read of one without does, which is most
@@ -204,7 +205,7 @@ impl<K, V, S> Builder<K, V, S> {
 
     /// Entries that the index should have room for from the start (some 8 bytes for each are
     /// allocated at once; not for more than the bound). Entries themselves are allocated as they
-    /// come. At most 2^30, or as many for each shard if their number is given.
+    /// come. At most 2^30, or as many for each shard if their number is given; more is refused.
     pub fn initial_capacity(mut self, entries: usize) -> Self {
         self.initial_capacity = entries;
         self
@@ -249,7 +250,10 @@ where
         let enrolment = match reaper.who {
             Who::Manual => return Ok(Cache { core }),
             Who::Shared => Enrolment::shared(target),
-            Who::Dedicated(threads) => Enrolment::dedicated(target, threads, &core.name),
+            Who::Dedicated(threads) => {
+                // More threads than shards would have nothing to do.
+                Enrolment::dedicated(target, threads.min(core.shards.len()), &core.name)
+            }
         };
         let enrolment = enrolment.map_err(BuildError::Thread)?;
         let set = core.enrolment.set(enrolment);

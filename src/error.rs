@@ -69,7 +69,7 @@ impl fmt::Display for BuildError {
             BuildError::CapacityOutOfRange(given) => {
                 write!(
                     f,
-                    "an initial_capacity of {given} is more than the shards can hold"
+                    "an initial_capacity of {given} is more than 2^30 entries a shard"
                 )
             }
             BuildError::LeaseOutOfRange(given) => {

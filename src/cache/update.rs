@@ -324,11 +324,15 @@ where
 {
     /// Adds `delta` to a key's counter, as one atomic step, and returns the sum. A key without a
     /// live entry gets a counter at `delta`, with the cache's own lifetime; an entry that is there
-    /// keeps its deadline.
+    /// keeps its deadline, except that with a time to idle an increment counts as a use.
+    ///
+    /// In a cache that holds nothing (`max_entries(0)`), and for a new counter whose lifetime is over
+    /// at once, `delta` is returned and nothing is kept: do not build a limiter on such a cache. The
+    /// key type must be what the looked-up form's `to_owned` makes (with `&str` keys pass `&"name"`).
     ///
     /// # Errors
     /// [`CounterError::Overflow`] if the sum would leave −2^62 … 2^62 − 1; the counter stays.
-    /// [`CounterError::Full`] if there is no room for a new counter.
+    /// [`CounterError::Full`] if the shard of a new counter has 2^30 entries.
     ///
     /// # Cost
     /// A lookup and one compare-and-swap on the entry; a lock only to create a counter.

@@ -75,8 +75,8 @@ impl Reaper {
         Self::new(Who::Shared)
     }
 
-    /// `threads` threads of the cache's own that sweep (its shards are dealt out among them), and
-    /// one that drops values. They end with the cache.
+    /// `threads` threads of the cache's own that sweep (its shards are dealt out among them, so no
+    /// more than there are shards), and one that drops values. They end with the cache.
     pub fn dedicated(threads: usize) -> Self {
         Self::new(Who::Dedicated(threads))
     }
