@@ -105,7 +105,8 @@ impl<K, V, S> Builder<K, V, S> {
     }
 
     /// How long an entry lives after it was last used (read by `get`, `with`, `get_many` or a
-    /// pinned `get`, incremented, or written). With other lifetimes besides, the earliest deadline counts.
+    /// pinned `get`, incremented, or written). With other lifetimes besides, the earliest deadline
+    /// counts.
     ///
     /// A renewal by a read takes no lock, and is left out when it would gain less than a sixteenth
     /// of the idle time: an entry may expire that much early.
@@ -167,7 +168,7 @@ impl<K, V, S> Builder<K, V, S> {
     /// overloaded, or the process was stopped (`SIGSTOP`, a debugger, a frozen container) and goes
     /// on, an entry may be read past its deadline until that thread has run again. Without this
     /// setting nothing depends on any thread. A process that was forked from this one does not
-    /// publish: there, caches from before the fork ask the clock.
+    /// publish: there, caches from before the fork ask the clock, until a new one is given a lease.
     pub fn clock_lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self

@@ -13,7 +13,8 @@
 //!   first ([`REVOKED`]); it cannot panic;
 //! - a publisher that was late and wakes after its publication was taken back: it publishes under
 //!   the lock, and only if it is still the one;
-//! - a fork: the child, which has no publisher, takes the publication back before it runs;
+//! - a fork: the child, which has no publisher, takes the publication back before it runs; one that it
+//!   starts later serves the leases from before the fork as well;
 //! - clocks of the user's own: they cannot be leased.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,6 +52,17 @@ struct Publisher {
     process: u64,
 }
 
+impl Publisher {
+    /// In a forked child: the thread is not here. The leases are, as the caches of before are.
+    fn forget_another_process(&mut self) {
+        if self.process != forks() {
+            self.process = forks();
+            // Neither to be joined nor detached.
+            std::mem::forget(self.thread.take());
+        }
+    }
+}
+
 /// A cache's lease.
 #[derive(Debug)]
 pub(crate) struct Lease {
@@ -58,7 +70,6 @@ pub(crate) struct Lease {
     /// What is added to a published time to get the cache's own time at the end of the lease,
     /// modulo 2^64.
     slack: u64,
-    process: u64,
 }
 
 impl Lease {
@@ -72,12 +83,7 @@ impl Lease {
         };
         without_fork(|| {
             let mut publisher = lock();
-            if publisher.process != forks() {
-                // The handle of another process's thread: neither to be joined nor detached.
-                std::mem::forget(publisher.thread.take());
-                publisher.leases.clear();
-                publisher.process = forks();
-            }
+            publisher.forget_another_process();
             publisher.leases.push(length);
             if publisher.thread.is_none() {
                 publisher.number += 1;
@@ -100,7 +106,6 @@ impl Lease {
             Ok(Lease {
                 length,
                 slack: nanos(length).wrapping_sub(begin),
-                process: forks(),
             })
         })
     }
@@ -119,9 +124,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let thread = without_fork(|| {
             let mut publisher = lock();
-            if self.process != publisher.process || self.process != forks() {
-                return None;
-            }
+            publisher.forget_another_process();
             let at = publisher.leases.iter().position(|&l| l == self.length);
             publisher.leases.swap_remove(at.expect("added by `new`"));
             if !publisher.leases.is_empty() {
