@@ -344,14 +344,14 @@ where
         }
     }
 
-    fn reap_one_dead(&self, home: usize, time: Reading<'_>) -> Dead {
-        let (mut asked, mut known) = (None, Dead::None);
+    fn reap_one_dead(&self, home: usize, mut time: Reading<'_>) -> Dead {
+        let mut known = Dead::None;
         for shard in self.from(home) {
             let due = self.shards[shard].due();
             if due == lane::NONE {
                 continue;
             }
-            let now = *asked.get_or_insert_with(|| time.now());
+            let now = time.ask();
             let horizon = lane::unit_of(now);
             // What is filed under the unit that is now passing may not be over yet: such a shard is
             // looked into, but not again and again.

@@ -7,7 +7,7 @@ use equivalent::Equivalent;
 
 use super::Cache;
 use super::core::{Address, judge};
-use super::write::Unlinked;
+use super::write::NotStored;
 use crate::RemovalCause;
 use crate::counter::{self, Counter, Step, as_counter};
 use crate::entry::word::DEAD;
@@ -49,14 +49,6 @@ pub enum Computed {
 
 /// The step did not happen because the entry changed meanwhile.
 struct Again;
-
-/// Why a value was not put in the place of another. (It comes back.)
-enum NotReplaced<K, V> {
-    /// The entry changed meanwhile.
-    Again(K, V),
-    /// The shard has no slot left for the new entry.
-    Full(V),
-}
 
 impl<K, V, S> Cache<K, V, S>
 where
@@ -105,34 +97,19 @@ where
                 continue;
             };
             let (op, number) = judge(shard.entry(slot).value(), |value| decide(Some(value)));
-            let done = match op {
+            let (value, lifetime) = match op {
                 Op::Keep => return Computed::Unchanged,
-                Op::Remove => self
-                    .remove_slot(address, slot, number)
-                    .map(|()| Computed::Removed),
-                Op::Put(value) => {
-                    match self.replace_slot(address, slot, key, value, None, number) {
-                        Ok(done) => return done,
-                        Err(NotReplaced::Full(_)) => return Computed::Unchanged,
-                        Err(NotReplaced::Again(back, _)) => {
-                            key = back;
-                            Err(Again)
-                        }
-                    }
-                }
-                Op::PutWithTtl(value, lifetime) => {
-                    match self.replace_slot(address, slot, key, value, Some(lifetime), number) {
-                        Ok(done) => return done,
-                        Err(NotReplaced::Full(_)) => return Computed::Unchanged,
-                        Err(NotReplaced::Again(back, _)) => {
-                            key = back;
-                            Err(Again)
-                        }
-                    }
-                }
+                Op::Remove => match self.remove_slot(address, slot, number) {
+                    Ok(()) => return Computed::Removed,
+                    Err(Again) => continue,
+                },
+                Op::Put(value) => (value, None),
+                Op::PutWithTtl(value, lifetime) => (value, Some(lifetime)),
             };
-            if let Ok(done) = done {
-                return done;
+            match self.replace_slot(address, slot, key, value, lifetime, number) {
+                Ok(done) => return done,
+                Err(NotStored::Full(..)) => return Computed::Unchanged,
+                Err(NotStored::Again(back, _)) => key = back,
             }
         }
     }
@@ -155,8 +132,8 @@ where
         };
         match self.link_if_absent(key, value, span, time) {
             Ok(()) => Ok(Computed::Inserted),
-            Err(Unlinked::Taken(arrival)) => Err(arrival.key),
-            Err(Unlinked::Full(_)) => Ok(Computed::Unchanged),
+            Err(NotStored::Again(key, _)) => Err(key),
+            Err(NotStored::Full(..)) => Ok(Computed::Unchanged),
         }
     }
 
@@ -194,7 +171,7 @@ where
         value: V,
         lifetime: Option<Lifetime>,
         number: Option<i64>,
-    ) -> Result<Computed, NotReplaced<K, V>> {
+    ) -> Result<Computed, NotStored<K, V>> {
         let core = &*self.core;
         let rules = &core.rules;
         let shard = core.shard(address);
@@ -212,7 +189,7 @@ where
                 Step::Closed => self.wait_for_closer(address),
                 Step::Changed | Step::Overflow => {}
             }
-            return Err(NotReplaced::Again(key, value));
+            return Err(NotStored::Again(key, value));
         }
         let mut time = rules.time.reading();
         let explicit = match lifetime {
@@ -222,7 +199,7 @@ where
                 None => {
                     return match self.remove_slot(address, slot, number) {
                         Ok(()) => Ok(Computed::Removed),
-                        Err(Again) => Err(NotReplaced::Again(key, value)),
+                        Err(Again) => Err(NotStored::Again(key, value)),
                     };
                 }
             },
@@ -266,8 +243,8 @@ where
         core.finish_write(address.shard, released, written);
         match done {
             Ok(()) => Ok(Computed::Replaced),
-            Err(Arrival { value, .. }) if full => Err(NotReplaced::Full(value)),
-            Err(Arrival { key, value, .. }) => Err(NotReplaced::Again(key, value)),
+            Err(Arrival { key, value, .. }) if full => Err(NotStored::Full(key, value)),
+            Err(Arrival { key, value, .. }) => Err(NotStored::Again(key, value)),
         }
     }
 
@@ -310,8 +287,8 @@ where
             }
             match self.replace_slot(address, slot, key, new, None, number) {
                 Ok(_) => return Ok(()),
-                Err(NotReplaced::Again(back, value)) => (key, new) = (back, value),
-                Err(NotReplaced::Full(value)) => return Err(value),
+                Err(NotStored::Again(back, value)) => (key, new) = (back, value),
+                Err(NotStored::Full(_, value)) => return Err(value),
             }
         }
     }
@@ -420,8 +397,8 @@ where
                 None => return Ok(delta),
                 Some(span) => match self.link_if_absent(key, counter, span, time) {
                     Ok(()) => return Ok(delta),
-                    Err(Unlinked::Taken(_)) => {}
-                    Err(Unlinked::Full(_)) => return Err(CounterError::Full),
+                    Err(NotStored::Again(..)) => {}
+                    Err(NotStored::Full(..)) => return Err(CounterError::Full),
                 },
             }
         }

@@ -18,12 +18,12 @@ use crate::shard::{Arrival, Hold, Look};
 use crate::slab::SlotRef;
 use crate::stats::Path;
 
-/// Why an entry was not linked. (It comes back, to be dropped without the lock.)
-pub(super) enum Unlinked<K, V> {
-    /// The key has a live entry.
-    Taken(Arrival<K, V>),
+/// Why an entry was not stored. (It comes back, also so that it is dropped without the lock.)
+pub(super) enum NotStored<K, V> {
+    /// The key's entry is another one by now: look again.
+    Again(K, V),
     /// The shard has no slot left.
-    Full(Arrival<K, V>),
+    Full(K, V),
 }
 
 impl<K, V, S> Cache<K, V, S>
@@ -142,7 +142,7 @@ where
         value: V,
         span: Span,
         time: Reading<'_>,
-    ) -> Result<(), Unlinked<K, V>> {
+    ) -> Result<(), NotStored<K, V>> {
         let core = &*self.core;
         let address = core.address(&key);
         let guard = pin();
@@ -154,14 +154,13 @@ where
             value,
             span,
         };
+        let full = |arrival: Arrival<K, V>| NotStored::Full(arrival.key, arrival.value);
         let linked = match found {
             Some(place) => match hold.settle(&place) {
-                Found::Live(_) => Err(Unlinked::Taken(arrival)),
-                over => {
-                    Self::replace_expired(&mut hold, place, over, arrival).map_err(Unlinked::Full)
-                }
+                Found::Live(_) => Err(NotStored::Again(arrival.key, arrival.value)),
+                over => Self::replace_expired(&mut hold, place, over, arrival).map_err(full),
             },
-            None => hold.link(arrival).map_err(Unlinked::Full),
+            None => hold.link(arrival).map_err(full),
         };
         let released = hold.release();
         let linked = linked.map(SlotRef::id);
