@@ -7,13 +7,12 @@ use ebbtide::{Builder, Cache, Reaper, Strategy};
 use crate::lab::{Contender, Lifetimes, OURS, Search, Setup, Subject, Value};
 
 pub(crate) fn contender() -> Contender {
-    Contender {
-        name: OURS,
-        lifetimes: Lifetimes::PerEntry,
-        note: "unbounded, default settings",
-        most_rate: None,
+    Contender::new(
+        OURS,
+        Lifetimes::PerEntry,
+        "unbounded, default settings",
         build,
-    }
+    )
 }
 
 struct Ours {

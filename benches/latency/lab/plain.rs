@@ -14,27 +14,20 @@ use super::{Contender, Lifetimes, Setup, Subject};
 
 /// The contenders of this file.
 pub(crate) fn contenders() -> [Contender; 3] {
-    let contender = |name, lifetimes, note, build| Contender {
-        name,
-        lifetimes,
-        note,
-        most_rate: None,
-        build,
-    };
     [
-        contender(
+        Contender::new(
             ONE_LOCK,
             Lifetimes::PerEntry,
             "by hand: a Mutex<HashMap>, a thread that calls retain under the lock every 100 ms",
             |setup| ByHand::<Mutex<Map>>::build(setup, 1),
         ),
-        contender(
+        Contender::new(
             SHARDED,
             Lifetimes::PerEntry,
             "by hand: 16 RwLock<HashMap>, a thread that calls retain under each lock every 100 ms",
             |setup| ByHand::<RwLock<Map>>::build(setup, 16),
         ),
-        contender(
+        Contender::new(
             NOTHING,
             Lifetimes::None,
             "an array that is read and written, no cache: what the loop itself costs",

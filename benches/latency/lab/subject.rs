@@ -63,6 +63,24 @@ pub(crate) struct Contender {
     pub(crate) build: fn(&Setup) -> Result<Box<dyn Subject>, String>,
 }
 
+impl Contender {
+    /// One in this process, which takes whatever rate is asked of it.
+    pub(crate) fn new(
+        name: &'static str,
+        lifetimes: Lifetimes,
+        note: &'static str,
+        build: fn(&Setup) -> Result<Box<dyn Subject>, String>,
+    ) -> Self {
+        Contender {
+            name,
+            lifetimes,
+            note,
+            most_rate: None,
+            build,
+        }
+    }
+}
+
 impl fmt::Debug for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Contender")

@@ -28,16 +28,17 @@ pub(crate) struct MixedArgs {
 }
 
 /// The bit that makes a step of the sequence an insert.
-const INSERT: u32 = 1 << 31;
+pub(crate) const INSERT: u32 = 1 << 31;
 
-struct Setting {
-    steps: Vec<u32>,
+/// What the threads go through.
+pub(crate) struct Setting {
+    pub(crate) steps: Vec<u32>,
 }
 
-/// A zipf sequence in which all but `reads` percent are inserts.
-fn steps(keys: usize, reads: u32) -> Vec<u32> {
+/// An access sequence in which all but `reads` percent are inserts.
+pub(crate) fn steps(draw: Draw, keys: usize, reads: u32) -> Vec<u32> {
     let mut rng = SmallRng::seed_from_u64(22);
-    let mut steps = sequence(Draw::Zipf, keys, 21);
+    let mut steps = sequence(draw, keys, 21);
     for step in &mut steps {
         if rng.random_range(0..100) >= reads {
             *step |= INSERT;
@@ -46,7 +47,8 @@ fn steps(keys: usize, reads: u32) -> Vec<u32> {
     steps
 }
 
-struct Filled<S>(S);
+/// A store that holds all keys of the steps.
+pub(crate) struct Filled<S>(pub(crate) S);
 
 struct Mixing<'a, S> {
     store: &'a S,
@@ -131,7 +133,7 @@ pub(crate) fn run(options: &Options, args: &MixedArgs) -> Report {
             }
             for &reads in &args.reads {
                 let setting = Setting {
-                    steps: steps(keys, reads),
+                    steps: steps(Draw::Zipf, keys, reads),
                 };
                 for &threads in &args.threads {
                     let case = format!(
@@ -157,7 +159,7 @@ mod tests {
     #[test]
     fn the_asked_for_share_of_steps_are_inserts() {
         for reads in [95, 50] {
-            let steps = steps(1_000, reads);
+            let steps = steps(Draw::Zipf, 1_000, reads);
             let inserts = steps.iter().filter(|&&step| step & INSERT != 0).count();
             let share = inserts as f64 / steps.len() as f64;
             assert!((share - f64::from(100 - reads) / 100.0).abs() < 0.01);

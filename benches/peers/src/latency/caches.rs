@@ -8,27 +8,20 @@ use std::time::{Duration, Instant};
 use crate::lab::{Contender, Lifetimes, Setup, Subject, Value};
 
 pub(super) fn contenders() -> [Contender; 4] {
-    let contender = |name, lifetimes, note, build| Contender {
-        name,
-        lifetimes,
-        note,
-        most_rate: None,
-        build,
-    };
     [
-        contender(
+        Contender::new(
             "moka",
             Lifetimes::PerEntry,
             "unbounded, ahash, Expiry per entry, Arc'd values; cleans up on its callers' threads",
             moka,
         ),
-        contender(
+        Contender::new(
             "mini-moka",
             Lifetimes::PerCache,
             "unbounded, ahash, Arc'd values; one lifetime for the whole cache: no wave beside others",
             mini_moka,
         ),
-        contender(
+        Contender::new(
             "quick_cache",
             Lifetimes::None,
             "no lifetimes: reads and writes only; bounded, Arc'd values",
@@ -37,7 +30,7 @@ pub(super) fn contenders() -> [Contender; 4] {
                 Ok(Box::new(QuickCache(quick_cache::sync::Cache::new(room))))
             },
         ),
-        contender(
+        Contender::new(
             "TinyUFO",
             Lifetimes::None,
             "no lifetimes: reads and writes only; bounded, Arc'd values",

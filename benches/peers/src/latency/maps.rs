@@ -8,13 +8,7 @@ use ahash::RandomState;
 use crate::lab::{Contender, Lifetimes, Setup, Subject, Value};
 
 pub(super) fn contenders() -> [Contender; 4] {
-    let contender = |name, note, build| Contender {
-        name,
-        lifetimes: Lifetimes::None,
-        note,
-        most_rate: None,
-        build,
-    };
+    let contender = |name, note, build| Contender::new(name, Lifetimes::None, note, build);
     const MAP: &str = "a map, no lifetimes: reads and writes only; unbounded, ahash";
     const INDEX: &str =
         "a map, no lifetimes: reads and writes only; unbounded, ahash, Arc'd values";

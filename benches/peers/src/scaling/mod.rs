@@ -8,17 +8,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use rand::rngs::SmallRng;
-use rand::{RngExt, SeedableRng};
 
 use crate::Options;
 use crate::adapters::{
-    Counters, CountersVisitor, HOUR, Store, View, Visitor, visit_caches, visit_counters, visit_maps,
+    Counters, CountersVisitor, HOUR, Store, Visitor, visit_caches, visit_counters, visit_maps,
 };
-use crate::keys::{Draw, count_name, sequence, shuffled};
+use crate::keys::{Draw, count_name, shuffled};
+use crate::mixed::{Filled, Setting, steps};
 use crate::reads::filled;
 use crate::report::{Figure, Report, align, number, table};
-use crate::rounds::{CHUNK, RATE, Ready, Timing, Work, alternate, next_chunk, rate};
+use crate::rounds::{CHUNK, RATE, Ready, Timing, Work, alternate, rate};
 use bound::HOT;
 use law::{FEWEST_POINTS, Law};
 
@@ -36,60 +35,6 @@ pub(crate) struct ScalingArgs {
     /// Times that handing a written cache line to another core may take, in ns, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "50,100", value_parser = clap::value_parser!(u32).range(1..))]
     transfer: Vec<u32>,
-}
-
-/// The bit that makes a step an insert.
-const INSERT: u32 = 1 << 31;
-
-/// What the threads go through.
-struct Setting {
-    steps: Vec<u32>,
-}
-
-struct Filled<S>(S);
-
-struct Going<'a, S> {
-    store: &'a S,
-    steps: &'a [u32],
-}
-
-impl<S: Store> Work for Going<'_, S> {
-    fn run(&self, position: &mut usize, until: Instant) -> u64 {
-        let mut operations = 0;
-        let mut view = self.store.view();
-        while Instant::now() < until {
-            view.renew();
-            let chunk = next_chunk(self.steps, position);
-            for &step in chunk {
-                let key = u64::from(step & !INSERT);
-                if step & INSERT == 0 {
-                    black_box(view.get(key));
-                } else {
-                    self.store.insert(key, black_box(key + 2));
-                }
-            }
-            operations += chunk.len() as u64;
-        }
-        operations
-    }
-}
-
-impl<S: Store> Ready<Setting> for Filled<S> {
-    fn name(&self) -> String {
-        S::name()
-    }
-
-    fn base(&self) -> &'static str {
-        S::BASE
-    }
-
-    fn turn(&self, setting: &Setting, threads: usize, timing: Timing) -> f64 {
-        let going = Going {
-            store: &self.0,
-            steps: &setting.steps,
-        };
-        rate(&going, threads, setting.steps.len(), timing)
-    }
 }
 
 /// One counter that every thread adds to.
@@ -188,16 +133,16 @@ pub(crate) fn run(options: &Options, args: &ScalingArgs) -> Report {
         lifetime.map_or("maps, without lifetimes", |_| "caches, with a lifetime")
     };
     for lifetime in [Some(HOUR), None] {
-        for (what, draw, writes) in [
-            ("read hits", Draw::Uniform, false),
-            ("read hits", Draw::Zipf, false),
-            ("95/5 reads/inserts", Draw::Zipf, true),
+        for (what, draw, reads) in [
+            ("read hits", Draw::Uniform, 100),
+            ("read hits", Draw::Zipf, 100),
+            ("95/5 reads/inserts", Draw::Zipf, 95),
         ] {
             let mut fill = Fill {
                 options,
                 keys: &order,
                 lifetime,
-                writes,
+                writes: reads < 100,
                 ready: Vec::new(),
             };
             match lifetime {
@@ -213,7 +158,7 @@ pub(crate) fn run(options: &Options, args: &ScalingArgs) -> Report {
                 ),
                 ready: fill.ready,
                 setting: Setting {
-                    steps: steps(draw, keys, writes),
+                    steps: steps(draw, keys, reads),
                 },
             };
             measure(&scenario, &threads, args, cores, timing, &mut report);
@@ -235,20 +180,6 @@ pub(crate) fn run(options: &Options, args: &ScalingArgs) -> Report {
     measure(&scenario, &threads, args, cores, timing, &mut report);
     print_bounds(&args.transfer);
     report
-}
-
-/// An access sequence, a twentieth of it inserts if there are to be any.
-fn steps(draw: Draw, keys: usize, writes: bool) -> Vec<u32> {
-    let mut rng = SmallRng::seed_from_u64(22);
-    let mut steps = sequence(draw, keys, 21);
-    if writes {
-        for step in &mut steps {
-            if rng.random_range(0..20) == 0 {
-                *step |= INSERT;
-            }
-        }
-    }
-    steps
 }
 
 fn case(scenario: &str, threads: usize) -> String {
@@ -367,14 +298,15 @@ fn print_bounds(transfers: &[u32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mixed::INSERT;
 
     #[test]
     fn a_twentieth_of_mixed_steps_are_inserts() {
-        let mixed = steps(Draw::Zipf, 1_000, true);
+        let mixed = steps(Draw::Zipf, 1_000, 95);
         let inserts = mixed.iter().filter(|&&step| step & INSERT != 0).count();
         let share = inserts as f64 / mixed.len() as f64;
         assert!((share - 0.05).abs() < 0.01, "{share}");
-        let reads = steps(Draw::Uniform, 1_000, false);
+        let reads = steps(Draw::Uniform, 1_000, 100);
         assert!(reads.iter().all(|&step| step < 1_000));
     }
 }
