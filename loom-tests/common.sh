@@ -24,15 +24,12 @@ prepare_folders() {
     trap 'rm -rf "$scratch"' EXIT
 }
 
-# The flags of tiers 1 and 2, or with `real-epoch` of tier 3; sets `features`. Nothing of the
-# caller's may change what is built or how far loom explores.
+# The flags of tiers 1 and 2, or with `epochs` of tier 3. Nothing of the caller's may change what is built or how far loom explores.
 use_flags() {
     unset CARGO_BUILD_RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
     export RUSTFLAGS="--cfg ebbtide_loom"
-    features=()
-    if [[ $1 == real-epoch ]]; then
-        RUSTFLAGS+=" --cfg crossbeam_loom --cfg crossbeam_sanitize"
-        features=(--features real-epoch)
+    if [[ $1 == epochs ]]; then
+        RUSTFLAGS+=" --cfg ebbtide_epoch"
     fi
 }
 
@@ -71,5 +68,5 @@ prepare_loom() {
 
 # cargo test with the flags in force; give it cargo's own arguments, then `--` and the test's.
 loom_test() {
-    cargo test --locked --quiet ${override[@]+"${override[@]}"} ${features[@]+"${features[@]}"} "$@"
+    cargo test --locked --quiet ${override[@]+"${override[@]}"} "$@"
 }

@@ -243,6 +243,16 @@ fn a_forked_child_reads_writes_and_reclaims() {
             }
         }
         caches.leased.insert_with_ttl(round, round, LIFETIME);
+        // A pin that the child has no thread to end must not hold it up.
+        let (let_go, until_then) = std::sync::mpsc::channel::<()>();
+        let (pinned, is_pinned) = std::sync::mpsc::channel();
+        let pins = caches.shared.clone();
+        let reader = std::thread::spawn(move || {
+            let pin = pins.pin();
+            pinned.send(pin.get(&7).map(Tracked::tag)).unwrap();
+            let _ = until_then.recv();
+        });
+        assert_eq!(is_pinned.recv(), Ok(Some(7)));
         std::thread::sleep(Duration::from_micros(700 * round));
         // What is still being reclaimed does not belong to the child's sums.
         let held = |cache: &Cache<u64, Tracked>| cache.entry_count() == 1_000;
@@ -285,6 +295,8 @@ fn a_forked_child_reads_writes_and_reclaims() {
             Fault::None as i32,
             "round {round}"
         );
+        drop(let_go);
+        reader.join().unwrap();
         // The parent goes on as before.
         assert_eq!(caches.shared.get(&7).map(|value| value.tag()), Some(7));
         eventually("the parent's worker still reclaims", || {

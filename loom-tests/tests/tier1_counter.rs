@@ -16,7 +16,7 @@ mod error;
     unsafe_code,
     clippy::unsafe_removed_from_name
 )]
-#[path = "../../src/sync.rs"]
+#[path = "../../src/sync/mod.rs"]
 mod sync;
 
 use std::sync::Arc;

@@ -21,7 +21,7 @@ mod pages;
     unsafe_code,
     clippy::unsafe_removed_from_name
 )]
-#[path = "../../src/sync.rs"]
+#[path = "../../src/sync/mod.rs"]
 mod sync;
 #[allow(dead_code)]
 #[path = "../../src/entry/word.rs"]

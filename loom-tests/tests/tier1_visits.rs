@@ -10,7 +10,7 @@
     unsafe_code,
     clippy::unsafe_removed_from_name
 )]
-#[path = "../../src/sync.rs"]
+#[path = "../../src/sync/mod.rs"]
 mod sync;
 #[allow(dead_code)]
 #[path = "../../src/reaper/visits.rs"]

@@ -612,7 +612,7 @@ where
     }
 
     fn flush(&self) {
-        without_fork(|| pin().flush());
+        without_fork(crate::reclaim::advance);
     }
 
     fn drop_some(&self, shard: usize, most: usize) -> Option<u64> {

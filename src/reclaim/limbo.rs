@@ -2,10 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::Guard;
+use super::{Began, begin};
 use crate::limits::LIMBO_BATCH;
 use crate::slab::Departed;
-use crate::sync::{Arc, AtomicBool, Ordering, forks};
 
 /// Memory that readers may still look at; dropping it frees it.
 pub(crate) type Retired = Box<dyn Send>;
@@ -26,10 +25,7 @@ impl Batch {
 /// Batches whose grace period has begun.
 struct Sealed {
     batches: VecDeque<Batch>,
-    /// Set once every pin from before the sealing is gone.
-    over: Arc<AtomicBool>,
-    /// In which process of a forking family it was sealed.
-    process: u64,
+    began: Began,
 }
 
 /// Some slots and tables of a batch past its grace period: nobody else can see them.
@@ -91,29 +87,17 @@ impl Limbo {
         self.slots == 0 && self.tables == 0
     }
 
-    /// Begins the grace period of everything added so far. `guard` is a pin taken under the lock.
-    pub(crate) fn seal(&mut self, guard: &Guard) {
+    /// Begins the grace period of everything added so far.
+    pub(crate) fn seal(&mut self) {
         if !self.open.is_empty() {
             self.full.push_back(std::mem::take(&mut self.open));
-        }
-        // The mark of a batch that was sealed before a fork may have been left with a thread that
-        // does not exist here. A second grace period is as good as the first.
-        let process = forks();
-        while let Some(lost) = self.sealed.pop_front_if(|sealed| sealed.process != process) {
-            self.full.extend(lost.batches);
         }
         if self.full.is_empty() {
             return;
         }
-        let over = Arc::new(AtomicBool::new(false));
-        let mark = Arc::clone(&over);
-        // Release: pairs with the Acquire in `take_ripe`, so that the last reads of the readers
-        // that are gone happen before the drops.
-        guard.defer(move || mark.store(true, Ordering::Release));
         self.sealed.push_back(Sealed {
             batches: std::mem::take(&mut self.full),
-            over,
-            process,
+            began: begin(),
         });
     }
 
@@ -121,8 +105,7 @@ impl Limbo {
     pub(crate) fn take_ripe(&mut self, most: usize) -> Option<Ripe> {
         loop {
             let sealed = self.sealed.front_mut()?;
-            // Acquire: pairs with the Release of the deferred mark.
-            if !sealed.over.load(Ordering::Acquire) {
+            if !sealed.began.is_over() {
                 return None;
             }
             let Some(batch) = sealed.batches.front_mut() else {

@@ -344,8 +344,7 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
     pub(crate) fn seal(&self) {
         if self.has_waiting() {
             let mut state = self.state.lock();
-            let guard = crate::reclaim::pin();
-            state.limbo.seal(&guard);
+            state.limbo.seal();
             if state.process != forks() {
                 self.publish(&state);
             }

@@ -83,18 +83,6 @@ fn a_long_pin_holds_up_drops_and_nothing_else_and_what_waits_is_shown() {
 }
 
 #[test]
-fn a_pin_of_another_crate_holds_up_nothing() {
-    let ledger = Ledger::new();
-    let foreign = crossbeam_epoch::pin();
-    let cache: Cache<u64, Tracked> = Cache::unbounded();
-    for key in 0..1_000 {
-        cache.insert_with_ttl(key, ledger.value(key), Duration::from_millis(5));
-    }
-    eventually("all are dropped", || ledger.dropped() == 1_000);
-    drop(foreign);
-}
-
-#[test]
 fn an_iterator_that_is_left_lying_holds_up_nothing() {
     let (ledger, clock) = (Ledger::new(), ManualClock::new());
     let cache: Cache<u64, Tracked> = Cache::builder().clock(clock.clone()).build().unwrap();
