@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, Hash};
 use std::num::NonZero;
 use std::time::Duration;
 
+use crate::bound::{Bound, NONE, Weigher};
 use crate::cache::Cache;
 use crate::cache::core::Core;
 use crate::clock::{Clock, Time, nanos};
@@ -12,12 +13,13 @@ use crate::entry::word::NEVER;
 use crate::error::BuildError;
 use crate::lifetime::Expiry;
 use crate::limits::MAX_SLOTS;
+use crate::order::Policy;
 use crate::reaper::crew::Enrolment;
 use crate::reaper::{Reaper, Target, Who};
 use crate::rules::{Listener, Rules};
 use crate::shard::Shard;
 use crate::slab::Extras;
-use crate::sync::{Arc, Weak};
+use crate::sync::{Arc, AtomicBool, Weak};
 use crate::{RandomState, RemovalCause};
 
 /// Most shards of a cache.
@@ -53,6 +55,8 @@ const LONGEST_LEASE: Duration = Duration::from_secs(3600);
 #[must_use]
 pub struct Builder<K, V, S = RandomState> {
     max_entries: Option<u64>,
+    max_weight: Option<(u64, Weigher<K, V>)>,
+    policy: Policy,
     live: Option<Duration>,
     idle: Option<Duration>,
     expiry: Option<Box<dyn Expiry<K, V>>>,
@@ -71,6 +75,8 @@ impl<K, V> Builder<K, V> {
     pub(crate) fn new() -> Self {
         Builder {
             max_entries: None,
+            max_weight: None,
+            policy: Policy::default(),
             live: None,
             idle: None,
             expiry: None,
@@ -89,12 +95,38 @@ impl<K, V> Builder<K, V> {
 
 impl<K, V, S> Builder<K, V, S> {
     /// Most entries at a time, expired ones that are still linked among them; 0 is a cache that
-    /// holds nothing. Without it the cache is unbounded.
+    /// holds nothing. Without this and [`max_weight`](Self::max_weight) the cache is unbounded; with
+    /// both, both hold.
     ///
-    /// The bound is hard whenever no write is under way; while some are, each may exceed it by the
-    /// one entry that it is adding.
+    /// The bound is one for all shards: `entries` of them fit before the first is evicted. It is hard
+    /// whenever no write is under way; while some are, each may exceed it by the one entry that it is
+    /// adding. What has left and waits for readers to let go ([`Stats::limbo`](crate::Stats::limbo))
+    /// is not counted.
     pub fn max_entries(mut self, entries: u64) -> Self {
         self.max_entries = Some(entries);
+        self
+    }
+
+    /// Most weight at a time, where `weigher` says what an entry weighs: bytes, or whatever you like.
+    ///
+    /// Entries are weighed once, when they are written, without any lock; a [`Counter`](crate::Counter)
+    /// that is incremented keeps its weight. One entry may be as heavy as the whole bound; a heavier
+    /// one is [refused](crate::RefusedReason::TooHeavy). An entry of weight 0 is never evicted for
+    /// weight. The bound is as hard as that on entries: a write may exceed it by what it is adding,
+    /// until it has evicted as much again.
+    pub fn max_weight(
+        mut self,
+        weight: u64,
+        weigher: impl Fn(&K, &V) -> u64 + Send + Sync + 'static,
+    ) -> Self {
+        self.max_weight = Some((weight, Box::new(weigher)));
+        self
+    }
+
+    /// Which living entry has to go when the cache is full; [`Policy::segmented_clock`] by default.
+    /// Without a bound nothing is evicted, whatever the policy.
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
         self
     }
 
@@ -132,6 +164,8 @@ impl<K, V, S> Builder<K, V, S> {
     pub fn hasher<H>(self, hasher: H) -> Builder<K, V, H> {
         Builder {
             max_entries: self.max_entries,
+            max_weight: self.max_weight,
+            policy: self.policy,
             live: self.live,
             idle: self.idle,
             expiry: self.expiry,
@@ -272,6 +306,9 @@ where
         if self.live == Some(Duration::ZERO) || self.idle == Some(Duration::ZERO) {
             return Err(BuildError::ZeroLifetime);
         }
+        self.policy
+            .check()
+            .map_err(BuildError::ColdShareOutOfRange)?;
         let shards = self.shards.unwrap_or(1).next_power_of_two();
         if self.initial_capacity > shards.saturating_mul(MAX_SLOTS as usize) {
             return Err(BuildError::CapacityOutOfRange(self.initial_capacity));
@@ -290,28 +327,36 @@ where
     fn into_core(self, time: Time, reaper: &Reaper) -> Core<K, V, S> {
         let count = match self.shards {
             Some(shards) => shards.next_power_of_two(),
-            None => default_shards(self.max_entries),
+            None => {
+                // (Hardly any entry weighs less than 1.)
+                let most_weight = self.max_weight.as_ref().map_or(NONE, |(most, _)| *most);
+                default_shards(self.max_entries.unwrap_or(NONE).min(most_weight))
+            }
         };
         // A deadline that cannot be counted to is none.
         let idle = self.idle.map_or(0, nanos);
         let idle = if idle == NEVER { 0 } else { idle };
-        let bounded = self.max_entries.is_some();
+        let bound = Bound::new(self.max_entries, self.max_weight, &self.policy);
         let extras = Extras {
-            marks: bounded,
+            marks: bound.is_any(),
             caps: idle != 0,
         };
         let most = self.max_entries.map_or(usize::MAX, |most| {
             usize::try_from(most).unwrap_or(usize::MAX)
         });
         let room = self.initial_capacity.min(most).div_ceil(count);
-        let shards = (0..count).map(|_| Shard::new(room, extras)).collect();
+        let ordered = bound.is_any().then(|| (&self.policy, bound.share(count)));
+        let shards = (0..count)
+            .map(|_| Shard::new(room, extras, ordered))
+            .collect();
         let rules = Rules {
             time,
             live: self.live.map_or(NEVER, nanos),
             idle,
             expiry: self.expiry,
             listener: self.listener,
-            max_entries: self.max_entries.unwrap_or(u64::MAX),
+            bound,
+            timed: AtomicBool::new(false),
             manual: reaper.who == Who::Manual,
         };
         let settings = reaper.settings.clone();
@@ -346,16 +391,11 @@ where
 }
 
 /// Four shards a core, at least 16, but at least 64 entries each.
-fn default_shards(max_entries: Option<u64>) -> usize {
+fn default_shards(max_entries: u64) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let shards = (4 * cores).next_power_of_two().clamp(16, MAX_SHARDS);
-    match max_entries {
-        None => shards,
-        Some(entries) => {
-            let most = (entries / ENTRIES_PER_SHARD).max(1);
-            shards.min(1 << most.ilog2().min(16))
-        }
-    }
+    let most = (max_entries / ENTRIES_PER_SHARD).max(1);
+    shards.min(1 << most.ilog2().min(16))
 }
 
 impl<K, V, S> fmt::Debug for Builder<K, V, S> {
@@ -363,6 +403,7 @@ impl<K, V, S> fmt::Debug for Builder<K, V, S> {
         f.debug_struct("Builder")
             .field("name", &self.name)
             .field("max_entries", &self.max_entries)
+            .field("policy", &self.policy)
             .field("time_to_live", &self.live)
             .field("time_to_idle", &self.idle)
             .field("reaper", &self.reaper)

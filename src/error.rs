@@ -33,6 +33,8 @@ pub enum BuildError {
     LeaseOutOfRange(Duration),
     /// Only the default clock's time can be leased.
     LeasedCustomClock,
+    /// A policy's cold share must be above 0 and below 1.
+    ColdShareOutOfRange(String),
     /// A thread of the library could not be started.
     Thread(String),
 }
@@ -78,6 +80,9 @@ impl fmt::Display for BuildError {
             BuildError::LeasedCustomClock => f.write_str(
                 "clock_lease needs the default clock; a clock of your own is always asked",
             ),
+            BuildError::ColdShareOutOfRange(given) => {
+                write!(f, "a cold_share must be above 0 and below 1, not {given}")
+            }
             BuildError::Thread(reason) => {
                 write!(f, "a thread could not be started: {reason}")
             }
@@ -93,7 +98,8 @@ impl Error for BuildError {}
 pub enum CounterError {
     /// The sum would leave −2^62 … 2^62 − 1.
     Overflow,
-    /// There is no counter yet and no room for one: its shard has 2^30 entries.
+    /// There is no counter yet and no room for one: the cache is full and does not evict, a counter
+    /// weighs more than the whole bound, or its shard has 2^30 entries.
     Full,
 }
 
@@ -115,17 +121,65 @@ pub struct Refused<K, V> {
     pub key: K,
     /// The value.
     pub value: V,
+    /// Why.
+    pub reason: RefusedReason,
+}
+
+/// Why the cache could not take an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RefusedReason {
+    /// It weighs more than the whole bound, or the bound is no entry at all.
+    TooHeavy,
+    /// The cache is full and [does not evict](crate::Policy::no_eviction).
+    Full,
+    /// The shard of the key has 2^30 entries, those among them that wait for readers to let go.
+    NoSlot,
+}
+
+impl fmt::Display for RefusedReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RefusedReason::TooHeavy => "the entry weighs more than the cache may hold",
+            RefusedReason::Full => "the cache is full and does not evict",
+            RefusedReason::NoSlot => "the key's shard has as many entries as it can have",
+        })
+    }
+}
+
+/// A bound cannot be changed that the cache was built without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotBounded;
+
+impl fmt::Display for NotBounded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the cache was built without this bound")
+    }
+}
+
+impl Error for NotBounded {}
+
+impl<K, V> Refused<K, V> {
+    pub(crate) fn too_heavy(key: K, value: V) -> Self {
+        Refused {
+            key,
+            value,
+            reason: RefusedReason::TooHeavy,
+        }
+    }
 }
 
 impl<K, V> fmt::Debug for Refused<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Refused").finish_non_exhaustive()
+        f.debug_struct("Refused")
+            .field("reason", &self.reason)
+            .finish_non_exhaustive()
     }
 }
 
 impl<K, V> fmt::Display for Refused<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the entry does not fit the cache's bound")
+        self.reason.fmt(f)
     }
 }
 

@@ -15,6 +15,7 @@
 //! Begin with [`Cache`]; [`Builder`] has the settings, [`Reaper`] says who reclaims and how much
 //! that may cost, [`Lifetime`] how long an entry lives, [`Counter`] how to count.
 
+mod bound;
 mod builder;
 mod cache;
 mod clock;
@@ -63,8 +64,9 @@ pub use builder::Builder;
 pub use cache::{Cache, Computed, Drain, Iter, Op, Pinned, PinnedIter};
 pub use clock::{Clock, ManualClock};
 pub use counter::Counter;
-pub use error::{BuildError, CounterError, Refused};
+pub use error::{BuildError, CounterError, NotBounded, Refused, RefusedReason};
 pub use lifetime::{Expiry, Lifetime};
+pub use order::Policy;
 pub use reaper::{Reaped, Reaper, Strategy};
 pub use stats::{LagHistogram, Stats};
 

@@ -100,6 +100,9 @@ pub(crate) const DEAD_BLOCKS: u32 = 64;
 /// work of one eviction however busy the readers are.
 pub(crate) const CLOCK_LOOKS: u32 = 128;
 
+/// Entries evicted in one hold of a shard's lock, at most.
+pub(crate) const EVICTIONS_TOGETHER: usize = 64;
+
 /// How long a shard in which a writer looked in vain for a dead entry is left alone by others, while
 /// nothing there is over for certain: a lane unit has 64 such spans.
 pub(crate) const VAIN_NS: u64 = 1 << 20;

@@ -1,10 +1,12 @@
 //! A cache's settings that its shards obey.
 
 use crate::RemovalCause;
+use crate::bound::Bound;
 use crate::clock::{Reading, Time, nanos};
 use crate::entry::word::NEVER;
 use crate::lifetime::{Expiry, Lifetime};
 use crate::slab::lifetimes::{DEFAULT, FIXED};
+use crate::sync::{AtomicBool, Ordering};
 
 /// What a removal listener is.
 pub(crate) type Listener<K, V> = Box<dyn Fn(&K, &V, RemovalCause) + Send + Sync>;
@@ -18,8 +20,9 @@ pub(crate) struct Rules<K, V> {
     pub(crate) idle: u64,
     pub(crate) expiry: Option<Box<dyn Expiry<K, V>>>,
     pub(crate) listener: Option<Listener<K, V>>,
-    /// Most linked entries, or `u64::MAX` for no bound.
-    pub(crate) max_entries: u64,
+    pub(crate) bound: Bound<K, V>,
+    /// Whether any entry was ever given a deadline.
+    pub(crate) timed: AtomicBool,
     /// Whether nothing reclaims but calls.
     pub(crate) manual: bool,
 }
@@ -43,6 +46,16 @@ pub(crate) const FOREVER: Span = Span {
 };
 
 impl<K: 'static, V: 'static> Rules<K, V> {
+    /// Notes that an entry has a deadline.
+    #[inline]
+    pub(crate) fn note_timed(&self) {
+        // Relaxed: who has to know of an entry knows it by the shard's minimum; this only saves
+        // everybody a look at the minima of a cache without deadlines.
+        if !self.timed.load(Ordering::Relaxed) {
+            self.timed.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Whether entries have any lifetime unless told otherwise.
     #[inline]
     fn mortal(&self) -> bool {

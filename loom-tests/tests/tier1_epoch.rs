@@ -5,6 +5,9 @@
 //! has no such thing.)
 
 // The library's own files, compiled against the model checker. Not everything in them is used.
+#[allow(dead_code, unsafe_code)]
+#[path = "../../src/reclaim/epoch.rs"]
+mod epoch;
 #[allow(
     dead_code,
     unused_imports,
@@ -13,9 +16,6 @@
 )]
 #[path = "../../src/sync/mod.rs"]
 mod sync;
-#[allow(dead_code, unsafe_code)]
-#[path = "../../src/reclaim/epoch.rs"]
-mod epoch;
 
 use std::sync::Arc;
 

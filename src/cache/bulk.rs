@@ -11,7 +11,7 @@ use std::iter::FusedIterator;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::Cache;
-use super::core::{Core, judge};
+use super::core::{Core, Written, judge};
 use crate::RemovalCause;
 use crate::reclaim::{Guard, pin};
 use crate::shard::{Look, Shard};
@@ -97,7 +97,7 @@ where
                 let alive = slots.iter().zip(alive).filter(|(_, alive)| *alive);
                 alive.for_each(|(slot, _)| ended(*slot));
             }));
-            self.finish_write(shard, released, None);
+            self.finish_write(shard, released, Written::NOTHING);
             told.unwrap_or_else(|panic| resume_unwind(panic));
         }
     }
@@ -188,7 +188,7 @@ where
             let done =
                 place.is_some_and(|place| hold.end(place, RemovalCause::Explicit, Path::Write));
             let released = hold.release();
-            core.finish_write(shard, released, None);
+            core.finish_write(shard, released, Written::NOTHING);
             if done {
                 return;
             }

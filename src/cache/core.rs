@@ -9,13 +9,14 @@ use std::time::Instant;
 use equivalent::Equivalent;
 
 use crate::RemovalCause;
+use crate::bound::Debt;
 use crate::clock::Reading;
 use crate::counter::{Counter, as_counter};
 use crate::entry::word::Found;
 use crate::index::Glance;
 use crate::lane;
-use crate::limits::{LISTENER_DEPTH, MANUAL_HELP};
-use crate::order::touch_mark;
+use crate::limits::{EVICTIONS_TOGETHER, LISTENER_DEPTH, MANUAL_HELP};
+use crate::order::{Need, touch_mark};
 use crate::pages::TrimAtEnd;
 use crate::reaper::crew::Enrolment;
 use crate::reaper::{Bell, Settings, Target};
@@ -24,9 +25,7 @@ use crate::rules::{Listener, Rules};
 use crate::shard::{Goal, Hold, Look, Released, SampleReport, Shard, Slice, SweepReport, report};
 use crate::slab::{Departed, SlotRef};
 use crate::stats::{Path, ReadCounts, ReapCounts, add};
-use crate::sync::{
-    AtomicBool, AtomicI64, AtomicUsize, Line, Mutex, OnceLock, Ordering, without_fork,
-};
+use crate::sync::{AtomicBool, AtomicUsize, Mutex, OnceLock, Ordering, without_fork};
 
 /// What all handles of one cache share.
 pub(crate) struct Core<K, V, S> {
@@ -36,8 +35,6 @@ pub(crate) struct Core<K, V, S> {
     pub(crate) hasher: S,
     pub(crate) rules: Rules<K, V>,
     pub(crate) reads: Option<ReadCounts>,
-    /// Linked entries; kept only where there is a bound.
-    linked: Line<AtomicI64>,
     pub(crate) settings: Settings,
     pub(crate) enrolment: OnceLock<Enrolment>,
     silent: Bell,
@@ -56,12 +53,43 @@ pub(crate) struct Core<K, V, S> {
 /// What a look for dead entries, before a living one is evicted, came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Dead {
-    /// One was unlinked.
-    Reaped,
+    /// One was unlinked, of this weight.
+    Reaped(u64),
     /// There is none whose lane unit has passed.
     None,
     /// The bounded look met only renewed entries, and a minimum says that there is more.
     Suspected,
+}
+
+/// What a write has linked, and what it owes the bound for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Written {
+    pub(crate) slot: Option<u32>,
+    pub(crate) debt: Debt,
+}
+
+impl Written {
+    /// Nothing was linked.
+    pub(crate) const NOTHING: Written = Written {
+        slot: None,
+        debt: Debt::NONE,
+    };
+
+    /// A new entry of this weight.
+    pub(crate) fn new(slot: SlotRef<'_>, weight: u64) -> Self {
+        Written {
+            slot: Some(slot.id()),
+            debt: Debt::of(1, weight),
+        }
+    }
+
+    /// An entry that took the place of one that weighed `old`.
+    pub(crate) fn instead(slot: SlotRef<'_>, weight: u64, old: u64) -> Self {
+        Written {
+            slot: Some(slot.id()),
+            debt: Debt::of(0, weight.saturating_sub(old)),
+        }
+    }
 }
 
 /// What a listener has still to hear of.
@@ -104,7 +132,6 @@ where
             hasher,
             rules,
             reads: record_stats.then(ReadCounts::new),
-            linked: Line(AtomicI64::new(0)),
             settings,
             enrolment: OnceLock::new(),
             silent: Bell::silent(),
@@ -279,24 +306,20 @@ where
         }
     }
 
-    /// After a hold in which nothing was linked: keeps the count, reports.
+    /// After a hold in which nothing was linked: reports.
     pub(crate) fn finish(&self, shard: usize, released: Released) {
-        self.count_linked(released.grown);
         self.report(shard, released.departed);
     }
 
     /// After a write's hold: as [`finish`](Self::finish), then makes room if the bound is exceeded
-    /// (sparing the slot just written), and in a cache that is reaped by hand helps a little.
-    pub(crate) fn finish_write(&self, shard: usize, released: Released, written: Option<u32>) {
-        let Released {
-            departed,
-            grown,
-            asked,
-        } = released;
-        self.count_linked(grown);
-        self.report(shard, departed);
-        if grown > 0 {
-            self.make_room(shard, written, grown, self.rules.time.reading_at(asked));
+    /// and the write owes some (sparing the slot just written), and in a cache that is reaped by hand
+    /// helps a little.
+    pub(crate) fn finish_write(&self, shard: usize, released: Released, written: Written) {
+        self.report(shard, released.departed);
+        let Written { slot, mut debt } = written;
+        if slot.is_some() && self.rules.bound.excess().is_some() {
+            let time = self.rules.time.reading_at(released.asked);
+            self.make_room(shard, slot, &mut debt, time);
         }
         if self.rules.manual && self.shards[shard].waiting() >= MANUAL_HELP {
             self.help(shard);
@@ -308,40 +331,96 @@ where
         }
     }
 
-    fn count_linked(&self, grown: i64) {
-        if self.rules.max_entries != u64::MAX && grown != 0 {
-            // Relaxed: a count; whoever exceeds the bound sees its own addition in it.
-            self.linked.fetch_add(grown, Ordering::Relaxed);
+    /// In a write's own hold, where that is all there is to do: evicts from its shard what it owes. Not
+    /// if an entry somewhere may be over, which would have to go first.
+    #[inline]
+    pub(crate) fn make_room_at_once(&self, hold: &mut Hold<'_, K, V>, written: &mut Written) {
+        if self.rules.bound.excess().is_some() {
+            self.evict_in(hold, written);
         }
     }
 
-    /// How many entries are linked in a cache that counts them: a bounded one.
-    pub(crate) fn bounded_count(&self) -> Option<u64> {
-        // Somebody's removal may be counted before the insertion that it undid, by another thread.
-        let linked = self.linked.load(Ordering::Relaxed).max(0).unsigned_abs();
-        (self.rules.max_entries != u64::MAX).then_some(linked)
+    #[inline(never)]
+    fn evict_in(&self, hold: &mut Hold<'_, K, V>, written: &mut Written) {
+        if !self.may_hold_dead(hold) {
+            hold.evict(written.slot, &mut written.debt, false);
+        }
     }
 
-    /// Whether more is linked than may be.
-    fn is_over_bound(&self) -> bool {
-        let most = i64::try_from(self.rules.max_entries).unwrap_or(i64::MAX);
-        self.linked.load(Ordering::Relaxed) > most
+    /// Whether an entry somewhere may be over that a look could find.
+    fn may_hold_dead(&self, hold: &mut Hold<'_, K, V>) -> bool {
+        // Relaxed: see `note_timed`. (An entry whose deadline is being set at this moment is not over.)
+        self.rules.timed.load(Ordering::Relaxed)
+            && self.shards.iter().any(|shard| {
+                let due = shard.due();
+                due != lane::NONE && self.is_worth_a_look(shard, due, hold.now())
+            })
     }
 
-    /// While the bound is exceeded, takes out as many entries as the writer has added (and a few
-    /// more, should somebody have had to give up), one shard at a time: the dead first, wherever
-    /// they are, then the policy's choice in the writer's shard, or else in the next that has one.
-    fn make_room(&self, home: usize, written: Option<u32>, added: i64, time: Reading<'_>) {
-        const MORE: i64 = 2;
-        for _ in 0..added + MORE {
-            if !self.is_over_bound() {
+    /// Whether a shard whose minimum is `due` has an entry that is over at `now`, or may have one.
+    /// What is filed under the unit that is now passing may not be over yet: such a shard is looked
+    /// into, but not again and again.
+    fn is_worth_a_look(&self, shard: &Shard<K, V>, due: u32, now: u64) -> bool {
+        let horizon = lane::unit_of(now);
+        due < horizon || due == horizon && !shard.is_vain(now)
+    }
+
+    /// While there is too much, takes out as much as is owed, one shard at a time: the dead first,
+    /// wherever they are, then the policy's choice in the writer's shard, or else in the next that
+    /// has one; what was just written only if there is nothing else.
+    fn make_room(&self, home: usize, written: Option<u32>, debt: &mut Debt, time: Reading<'_>) {
+        let mut spare = written;
+        while let Some(need) = self.rules.bound.excess() {
+            if !debt.is_owed(need) {
                 return;
             }
-            let dead = self.reap_one_dead(home, time);
-            if dead != Dead::Reaped && !self.evict_one(home, written, dead, time) {
+            let known = match self.reap_one_dead(home, time) {
+                Dead::Reaped(weight) => {
+                    debt.pay(need, weight);
+                    continue;
+                }
+                Dead::None => false,
+                Dead::Suspected => true,
+            };
+            let mut evict = |hold: &mut Hold<'_, K, V>, shard| {
+                hold.evict(spare.filter(|_| shard == home), debt, known)
+            };
+            if !self.until_found(home, time, &mut evict) && spare.take().is_none() {
                 return;
             }
         }
+    }
+
+    /// Before a write that the sums have no room for: takes out what is over or, where entries are
+    /// evicted, one that lives. Whether anything left.
+    pub(crate) fn make_room_before(&self, home: usize, time: Reading<'_>) -> bool {
+        let known = match self.reap_one_dead(home, time) {
+            Dead::Reaped(_) => return true,
+            Dead::None => false,
+            Dead::Suspected => true,
+        };
+        // (Only the range of the sum of weights makes an evicting cache refuse anything.)
+        let mut evict =
+            |hold: &mut Hold<'_, K, V>, _| hold.evict_one(None, Need::Weight, known).is_some();
+        self.rules.bound.evicts() && self.until_found(home, time, &mut evict)
+    }
+
+    /// Holds one shard after another, from `home` on, until `evict` says that it found something.
+    fn until_found<'s>(
+        &'s self,
+        home: usize,
+        time: Reading<'s>,
+        evict: &mut impl FnMut(&mut Hold<'_, K, V>, usize) -> bool,
+    ) -> bool {
+        self.from(home).any(|shard| {
+            let guard = pin();
+            let mut hold = self.hold_at(shard, time, &guard);
+            let found = evict(&mut hold, shard);
+            let released = hold.release();
+            drop(guard);
+            self.finish(shard, released);
+            found
+        })
     }
 
     fn reap_one_dead(&self, home: usize, mut time: Reading<'_>) -> Dead {
@@ -352,53 +431,45 @@ where
                 continue;
             }
             let now = time.ask();
-            let horizon = lane::unit_of(now);
-            // What is filed under the unit that is now passing may not be over yet: such a shard is
-            // looked into, but not again and again.
-            let certain = due < horizon;
-            if due > horizon || !certain && self.shards[shard].is_vain(now) {
+            if !self.is_worth_a_look(&self.shards[shard], due, now) {
                 continue;
             }
             let guard = pin();
             let mut hold = self.hold_at(shard, time, &guard);
-            let found = hold.reap_one(Path::Write);
+            let found = hold.reap_one();
             let released = hold.release();
             drop(guard);
             self.finish(shard, released);
-            if found {
-                return Dead::Reaped;
+            if let Some(weight) = found {
+                return Dead::Reaped(weight);
             }
             self.shards[shard].note_vain(now);
-            if self.shards[shard].due() < horizon {
+            if self.shards[shard].due() < lane::unit_of(now) {
                 known = Dead::Suspected;
             }
         }
         known
     }
 
-    fn evict_one(&self, home: usize, written: Option<u32>, dead: Dead, time: Reading<'_>) -> bool {
-        for shard in self.from(home) {
-            let guard = pin();
-            let mut hold = self.hold_at(shard, time, &guard);
-            let spare = written.filter(|_| shard == home);
-            let place = hold
-                .victim(spare)
-                .and_then(|slot| hold.find_slot(slot.id()));
-            let found = place.is_some();
-            if let Some(place) = place {
-                let was_alive = hold.end(place, RemovalCause::Evicted, Path::Write);
-                if was_alive && dead == Dead::Suspected {
-                    hold.note_evicted_while_dead();
-                }
-            }
-            let released = hold.release();
-            drop(guard);
-            self.finish(shard, released);
-            if found {
-                return true;
-            }
+    /// After the bound was changed: tells the shards, and takes out what is too much, in holds of at
+    /// most [`EVICTIONS_TOGETHER`] entries, from one shard after
+    /// another.
+    pub(crate) fn bound_changed(&self) {
+        let share = self.rules.bound.share(self.shards.len());
+        for shard in &self.shards {
+            shard.set_share(share);
         }
-        false
+        if !self.rules.bound.evicts() {
+            return;
+        }
+        // A slice of each shard in turn, so that none loses more than the others.
+        for home in (0..self.shards.len()).cycle() {
+            if self.rules.bound.excess().is_none() {
+                return;
+            }
+            let mut debt = Debt::of_slice(EVICTIONS_TOGETHER as u64);
+            self.make_room(home, None, &mut debt, self.rules.time.reading());
+        }
     }
 
     fn from(&self, home: usize) -> impl Iterator<Item = usize> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use equivalent::Equivalent;
 
 use super::Cache;
+use super::core::Written;
 use crate::RemovalCause;
 use crate::clock::Reading;
 use crate::entry::word::NEVER;
@@ -130,7 +131,7 @@ where
         };
         let released = hold.release();
         drop(guard);
-        core.finish_write(address.shard, released, None);
+        core.finish_write(address.shard, released, Written::NOTHING);
         answer
     }
 }

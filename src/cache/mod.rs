@@ -23,7 +23,7 @@ use crate::reaper::sweep::Bounds;
 use crate::reaper::{Kind, Reaped, Target, sample, sweep, worker};
 use crate::stats::{Stats, add};
 use crate::sync::{Arc, Ordering};
-use crate::{RandomState, lane};
+use crate::{NotBounded, RandomState, lane};
 
 pub use bulk::{Drain, Iter};
 pub use pinned::{Pinned, PinnedIter};
@@ -112,10 +112,44 @@ where
     /// In a bounded cache one atomic load. Without a bound it takes each shard's lock in turn for a
     /// few instructions, so that it is no snapshot while others write.
     pub fn entry_count(&self) -> u64 {
-        self.core.bounded_count().unwrap_or_else(|| {
+        self.core.rules.bound.entries().unwrap_or_else(|| {
             let counts = self.core.shards.iter().map(|shard| shard.counts().0);
             counts.sum()
         })
+    }
+
+    /// The sum of all weights, as [`max_weight`](Builder::max_weight)'s weigher has it; without one
+    /// every entry weighs 1. Cost as [`entry_count`](Self::entry_count).
+    pub fn weight(&self) -> u64 {
+        let weight = self.core.rules.bound.weight();
+        weight.unwrap_or_else(|| self.entry_count())
+    }
+
+    /// Changes the bound on entries. If more are linked than may be, evicts until they are not, before it
+    /// returns: in holds of at most 64 entries, from one shard after another, expired ones first. (With
+    /// [`Policy::no_eviction`](crate::Policy::no_eviction) nothing is evicted, and nothing new fits until
+    /// enough has left.) Writers meanwhile pay for no more than they bring.
+    ///
+    /// # Errors
+    /// [`NotBounded`] if the cache was built without [`max_entries`](Builder::max_entries).
+    pub fn set_max_entries(&self, entries: u64) -> Result<(), NotBounded> {
+        self.change_bound(self.core.rules.bound.set_most_entries(entries))
+    }
+
+    /// Changes the bound on weight, as [`set_max_entries`](Self::set_max_entries) does that on entries.
+    ///
+    /// # Errors
+    /// [`NotBounded`] if the cache was built without [`max_weight`](Builder::max_weight).
+    pub fn set_max_weight(&self, weight: u64) -> Result<(), NotBounded> {
+        self.change_bound(self.core.rules.bound.set_most_weight(weight))
+    }
+
+    fn change_bound(&self, is_bounded: bool) -> Result<(), NotBounded> {
+        if !is_bounded {
+            return Err(NotBounded);
+        }
+        self.core.bound_changed();
+        Ok(())
     }
 
     /// What the cache has done so far. Takes each shard's lock in turn for a short copy.
@@ -242,8 +276,19 @@ where
     #[doc(hidden)]
     pub fn validate(&self) {
         let guard = crate::reclaim::pin();
+        let (mut entries, mut weight) = (0, 0_u64);
         for shard in &self.core.shards {
-            shard.validate(&guard);
+            let linked = shard.validate(&guard);
+            entries += linked.0;
+            weight = weight
+                .checked_add(linked.1)
+                .expect("weights fit their type");
+        }
+        let bound = &self.core.rules.bound;
+        assert_eq!(bound.entries().unwrap_or(entries), entries, "entries");
+        assert_eq!(bound.weight().unwrap_or(weight), weight, "weight");
+        if bound.evicts() {
+            assert_eq!(bound.excess(), None, "the bound is exceeded");
         }
     }
 }

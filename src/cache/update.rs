@@ -6,16 +6,16 @@ use std::hash::{BuildHasher, Hash};
 use equivalent::Equivalent;
 
 use super::Cache;
-use super::core::{Address, judge};
+use super::core::{Address, Written, judge};
 use super::write::NotStored;
 use crate::RemovalCause;
 use crate::counter::{self, Counter, Step, as_counter};
 use crate::entry::word::DEAD;
-use crate::error::CounterError;
+use crate::error::{CounterError, Refused, RefusedReason};
 use crate::index::Glance;
 use crate::lifetime::Lifetime;
 use crate::reclaim::pin;
-use crate::shard::Arrival;
+use crate::shard::{Arrival, Lack};
 use crate::slab::SlotRef;
 use crate::stats::Path;
 
@@ -108,7 +108,7 @@ where
             };
             match self.replace_slot(address, slot, key, value, lifetime, number) {
                 Ok(done) => return done,
-                Err(NotStored::Full(..)) => return Computed::Unchanged,
+                Err(NotStored::Refused(_)) => return Computed::Unchanged,
                 Err(NotStored::Again(back, _)) => key = back,
             }
         }
@@ -124,16 +124,13 @@ where
             Op::PutWithTtl(value, lifetime) => (value, Some(lifetime)),
         };
         let mut time = rules.time.reading();
-        let span = rules
-            .span(&key, &value, lifetime, &mut time)
-            .filter(|_| rules.max_entries > 0);
-        let Some(span) = span else {
+        let Some(span) = rules.span(&key, &value, lifetime, &mut time) else {
             return Ok(Computed::Unchanged);
         };
         match self.link_if_absent(key, value, span, time) {
             Ok(()) => Ok(Computed::Inserted),
             Err(NotStored::Again(key, _)) => Err(key),
-            Err(NotStored::Full(..)) => Ok(Computed::Unchanged),
+            Err(NotStored::Refused(_)) => Ok(Computed::Unchanged),
         }
     }
 
@@ -154,7 +151,7 @@ where
             place.is_some_and(|place| hold.end(place, RemovalCause::Explicit, Path::Write));
         let released = hold.release();
         drop(guard);
-        core.finish_write(address.shard, released, None);
+        core.finish_write(address.shard, released, Written::NOTHING);
         if removed { Ok(()) } else { Err(Again) }
     }
 
@@ -204,6 +201,10 @@ where
                 }
             },
         };
+        let weight = rules.bound.weigh(&key, &value);
+        if !rules.bound.fits(weight) {
+            return Err(NotStored::Refused(Refused::too_heavy(key, value)));
+        }
         let guard = pin();
         let mut hold = core.hold_at(address.shard, time, &guard);
         let mut arrival = Arrival {
@@ -211,41 +212,65 @@ where
             key,
             value,
             span: crate::rules::FOREVER,
+            weight,
         };
-        let mut written = None;
+        let mut written = Written::NOTHING;
         // Asked first, so that a counter is not closed nor a deadline changed for nothing.
-        let full = hold.is_full();
-        let place = hold
-            .find_slot(slot.id())
-            .filter(|place| !full && hold.close_at(place, number));
+        let mut lack = hold.is_full().then_some(Lack::Slot);
+        let place = hold.find_slot(slot.id()).filter(|place| {
+            if lack.is_none() && !hold.reserve(place, weight) {
+                lack = Some(Lack::Room);
+            }
+            lack.is_none()
+        });
+        let old = hold.weight_of(slot);
         let done = match place {
             None => Err(arrival),
+            Some(place) if !hold.close_at(&place, number) => {
+                hold.cancel(&place, weight);
+                Err(arrival)
+            }
             // The old word first gets the new deadline (refused when due), then the replacement is
             // published with that same deadline (P5).
             Some(place) => match hold.settle_span(place, explicit) {
-                None => Err(arrival),
+                None => {
+                    hold.cancel(&place, weight);
+                    Err(arrival)
+                }
                 Some(span) => {
                     arrival.span = span;
                     hold.replace(place, arrival, RemovalCause::Replaced, 0)
                         .map(|(new, was)| {
-                            written = Some(new.id());
+                            written = Written::instead(new, weight, old);
                             if was == DEAD {
                                 // Somebody found the old entry due between the two steps and may have
                                 // said so: then its successor, with the same deadline, is over too.
                                 hold.end_replacement(new);
                             }
                         })
+                        .map_err(|rejected| {
+                            hold.cancel(&place, weight);
+                            rejected.0
+                        })
                 }
             },
         };
+        core.make_room_at_once(&mut hold, &mut written);
         let released = hold.release();
         drop(guard);
         core.finish_write(address.shard, released, written);
-        match done {
-            Ok(()) => Ok(Computed::Replaced),
-            Err(Arrival { key, value, .. }) if full => Err(NotStored::Full(key, value)),
-            Err(Arrival { key, value, .. }) => Err(NotStored::Again(key, value)),
-        }
+        let Err(Arrival { key, value, .. }) = done else {
+            return Ok(Computed::Replaced);
+        };
+        let reason = match lack {
+            None => return Err(NotStored::Again(key, value)),
+            Some(Lack::Room) if core.make_room_before(address.shard, time) => {
+                return Err(NotStored::Again(key, value));
+            }
+            Some(Lack::Room) => RefusedReason::Full,
+            Some(Lack::Slot) => RefusedReason::NoSlot,
+        };
+        Err(NotStored::Refused(Refused { key, value, reason }))
     }
 
     /// A live entry's counter is closed: somebody is about to unlink it under the lock. Waits for
@@ -261,8 +286,8 @@ where
     /// its deadline.
     ///
     /// # Errors
-    /// Gives `new` back if there is no live entry or it does not equal `expected` (or, with 2^30
-    /// entries in a shard, if there is no room for another).
+    /// Gives `new` back if there is no live entry or it does not equal `expected` (or if the cache
+    /// cannot take it: see [`RefusedReason`]).
     ///
     /// # Cost
     /// A comparison without any lock, then as [`insert`](Self::insert); for a [`Counter`] one
@@ -288,7 +313,7 @@ where
             match self.replace_slot(address, slot, key, new, None, number) {
                 Ok(_) => return Ok(()),
                 Err(NotStored::Again(back, value)) => (key, new) = (back, value),
-                Err(NotStored::Full(_, value)) => return Err(value),
+                Err(NotStored::Refused(refused)) => return Err(refused.value),
             }
         }
     }
@@ -309,7 +334,7 @@ where
     ///
     /// # Errors
     /// [`CounterError::Overflow`] if the sum would leave −2^62 … 2^62 − 1; the counter stays.
-    /// [`CounterError::Full`] if the shard of a new counter has 2^30 entries.
+    /// [`CounterError::Full`] if the cache cannot take a new counter: see [`RefusedReason`].
     ///
     /// # Cost
     /// A lookup and one compare-and-swap on the entry; a lock only to create a counter.
@@ -392,13 +417,13 @@ where
             let key = key.to_owned();
             let mut time = core.rules.time.reading();
             let span = core.rules.span(&key, &counter, lifetime, &mut time);
-            match span.filter(|_| core.rules.max_entries > 0) {
+            match span.filter(|_| core.rules.bound.fits(0)) {
                 // Over as soon as it was counted.
                 None => return Ok(delta),
                 Some(span) => match self.link_if_absent(key, counter, span, time) {
                     Ok(()) => return Ok(delta),
                     Err(NotStored::Again(..)) => {}
-                    Err(NotStored::Full(..)) => return Err(CounterError::Full),
+                    Err(NotStored::Refused(_)) => return Err(CounterError::Full),
                 },
             }
         }

@@ -6,24 +6,24 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use equivalent::Equivalent;
 
 use super::Cache;
-use super::core::{Address, judge};
+use super::core::{Address, Written, judge};
 use crate::RemovalCause;
 use crate::clock::Reading;
 use crate::entry::word::Found;
-use crate::error::Refused;
+use crate::error::{Refused, RefusedReason};
+use crate::index::Place;
 use crate::lifetime::Lifetime;
 use crate::reclaim::pin;
 use crate::rules::Span;
-use crate::shard::{Arrival, Hold, Look};
-use crate::slab::SlotRef;
+use crate::shard::{Arrival, Hold, Lack, Look, Rejected};
 use crate::stats::Path;
 
 /// Why an entry was not stored. (It comes back, also so that it is dropped without the lock.)
 pub(super) enum NotStored<K, V> {
     /// The key's entry is another one by now: look again.
     Again(K, V),
-    /// The shard has no slot left.
-    Full(K, V),
+    /// The cache cannot take it.
+    Refused(Refused<K, V>),
 }
 
 impl<K, V, S> Cache<K, V, S>
@@ -35,12 +35,15 @@ where
     /// Stores a value with the cache's own lifetime, in the place of whatever the key had.
     ///
     /// The old value is not returned, because a reader may still be looking at it; it is dropped
-    /// by the reaper. In a cache with `max_entries(0)` nothing is stored.
+    /// by the reaper. An entry that the cache cannot take ([`RefusedReason`]) is not stored, and what
+    /// the key had is removed: an old value is never read after a newer one was given. A listener
+    /// hears of it as [`Evicted`](RemovalCause::Evicted).
     ///
     /// # Cost
     /// One shard's lock for a bounded number of steps; a growing shard moves at most 672 slot ids
     /// of 4 bytes (and copies its directory, 8 bytes for some 450 entries, when that doubles). At
-    /// the bound, one eviction for each entry added.
+    /// the bound, one eviction for each entry added (with weights, as many as make up for the weight
+    /// added), and at most two more, should another thread have had to give up.
     pub fn insert(&self, key: K, value: V) {
         self.insert_or_report(key, value, None);
     }
@@ -57,22 +60,24 @@ where
     /// As [`insert`](Self::insert), but gives key and value back if the cache cannot take them.
     ///
     /// # Errors
-    /// [`Refused`] in a cache with `max_entries(0)`, and when a shard has 2^30 entries (those that
-    /// wait for their grace period among them). What was there before stays.
+    /// [`Refused`] with its [reason](RefusedReason): the entry weighs more than the whole bound, the cache
+    /// is full and does not evict, or its shard has 2^30 entries. What was there before stays.
     pub fn try_insert(&self, key: K, value: V) -> Result<(), Refused<K, V>> {
         self.put(key, value, None)
     }
 
     fn insert_or_report(&self, key: K, value: V, lifetime: Option<Lifetime>) {
-        if let Err(Refused { key, value }) = self.put(key, value, lifetime) {
+        if let Err(Refused { key, value, .. }) = self.put(key, value, lifetime) {
+            self.end(&key, RemovalCause::Replaced, |_| ());
             self.core.report_refused(key, value);
         }
     }
 
     fn put(&self, key: K, value: V, lifetime: Option<Lifetime>) -> Result<(), Refused<K, V>> {
         let core = &*self.core;
-        if core.rules.max_entries == 0 {
-            return Err(Refused { key, value });
+        let weight = core.rules.bound.weigh(&key, &value);
+        if !core.rules.bound.fits(weight) {
+            return Err(Refused::too_heavy(key, value));
         }
         let Address { shard, hash } = core.address(&key);
         let mut time = core.rules.time.reading();
@@ -80,34 +85,61 @@ where
             self.invalidate(&key);
             return Ok(());
         };
-        let guard = pin();
-        // The line that the lookup will wait for, while the lock is being taken.
-        core.shards[shard].prefetch_index(hash, &guard);
-        let mut hold = core.hold_at(shard, time, &guard);
-        let found = hold.find(hash, |k| *k == key);
-        let arrival = Arrival {
+        let mut arrival = Arrival {
             hash,
             key,
             value,
             span,
+            weight,
         };
-        let written = match found {
-            Some(place) => match hold.settle(&place) {
-                Found::Live(_) => hold
-                    .replace(place, arrival, RemovalCause::Replaced, 0)
-                    .map(|(slot, _)| slot),
-                over => Self::replace_expired(&mut hold, place, over, arrival),
-            },
-            None => hold.link(arrival),
+        loop {
+            let guard = pin();
+            // The line that the lookup will wait for, while the lock is being taken.
+            core.shards[shard].prefetch_index(hash, &guard);
+            let mut hold = core.hold_at(shard, time, &guard);
+            let found = hold.find(hash, |k| *k == arrival.key);
+            let outcome = match found {
+                Some(place) => match hold.settle(&place) {
+                    Found::Live(_) => {
+                        Self::swap(&mut hold, place, arrival, RemovalCause::Replaced, 0)
+                    }
+                    over => Self::replace_expired(&mut hold, place, over, arrival),
+                },
+                None => hold.link(arrival).map(|slot| Written::new(slot, weight)),
+            };
+            let (mut written, rejected) = match outcome {
+                Ok(written) => (written, None),
+                Err(rejected) => (Written::NOTHING, Some(rejected)),
+            };
+            core.make_room_at_once(&mut hold, &mut written);
+            let released = hold.release();
+            drop(guard);
+            core.finish_write(shard, released, written);
+            match rejected {
+                None => return Ok(()),
+                Some(rejected) => arrival = self.after_rejection(shard, time, rejected)?,
+            }
+        }
+    }
+
+    /// What was rejected, if there is room for it now.
+    #[cold]
+    fn after_rejection(
+        &self,
+        shard: usize,
+        time: Reading<'_>,
+        Rejected(arrival, lack): Rejected<K, V>,
+    ) -> Result<Arrival<K, V>, Refused<K, V>> {
+        let reason = match lack {
+            Lack::Room if self.core.make_room_before(shard, time) => return Ok(arrival),
+            Lack::Room => RefusedReason::Full,
+            Lack::Slot => RefusedReason::NoSlot,
         };
-        let (written, refused) = match written {
-            Ok(slot) => (Some(slot.id()), None),
-            Err(Arrival { key, value, .. }) => (None, Some(Refused { key, value })),
-        };
-        let released = hold.release();
-        drop(guard);
-        core.finish_write(shard, released, written);
-        refused.map_or(Ok(()), Err)
+        Err(Refused {
+            key: arrival.key,
+            value: arrival.value,
+            reason,
+        })
     }
 
     /// Stores a value only if the key has no live entry; whether it did.
@@ -125,9 +157,6 @@ where
                 return false;
             }
         }
-        if core.rules.max_entries == 0 {
-            return false;
-        }
         let mut time = core.rules.time.reading();
         let Some(span) = core.rules.span(&key, &value, None, &mut time) else {
             return false;
@@ -144,42 +173,83 @@ where
         time: Reading<'_>,
     ) -> Result<(), NotStored<K, V>> {
         let core = &*self.core;
-        let address = core.address(&key);
-        let guard = pin();
-        let mut hold = core.hold_at(address.shard, time, &guard);
-        let found = hold.find(address.hash, |k| *k == key);
-        let arrival = Arrival {
-            hash: address.hash,
+        let weight = core.rules.bound.weigh(&key, &value);
+        if !core.rules.bound.fits(weight) {
+            return Err(NotStored::Refused(Refused::too_heavy(key, value)));
+        }
+        let Address { shard, hash } = core.address(&key);
+        let mut arrival = Arrival {
+            hash,
             key,
             value,
             span,
+            weight,
         };
-        let full = |arrival: Arrival<K, V>| NotStored::Full(arrival.key, arrival.value);
-        let linked = match found {
-            Some(place) => match hold.settle(&place) {
-                Found::Live(_) => Err(NotStored::Again(arrival.key, arrival.value)),
-                over => Self::replace_expired(&mut hold, place, over, arrival).map_err(full),
-            },
-            None => hold.link(arrival).map_err(full),
-        };
-        let released = hold.release();
-        let linked = linked.map(SlotRef::id);
-        drop(guard);
-        let written = linked.as_ref().ok().copied();
-        core.finish_write(address.shard, released, written);
-        linked.map(drop)
+        loop {
+            let guard = pin();
+            let mut hold = core.hold_at(shard, time, &guard);
+            let found = hold.find(hash, |k| *k == arrival.key);
+            let outcome = match found {
+                Some(place) => match hold.settle(&place) {
+                    Found::Live(_) => {
+                        // (Dropped without the lock.)
+                        let released = hold.release();
+                        core.finish_write(shard, released, Written::NOTHING);
+                        return Err(NotStored::Again(arrival.key, arrival.value));
+                    }
+                    over => Self::replace_expired(&mut hold, place, over, arrival),
+                },
+                None => hold.link(arrival).map(|slot| Written::new(slot, weight)),
+            };
+            let (mut written, rejected) = match outcome {
+                Ok(written) => (written, None),
+                Err(rejected) => (Written::NOTHING, Some(rejected)),
+            };
+            core.make_room_at_once(&mut hold, &mut written);
+            let released = hold.release();
+            drop(guard);
+            core.finish_write(shard, released, written);
+            match rejected {
+                None => return Ok(()),
+                Some(rejected) => {
+                    arrival = self
+                        .after_rejection(shard, time, rejected)
+                        .map_err(NotStored::Refused)?;
+                }
+            }
+        }
     }
 
     /// Puts a new entry in the place of one that is over.
-    pub(super) fn replace_expired<'s>(
+    fn replace_expired<'s>(
         hold: &mut Hold<'s, K, V>,
-        place: crate::index::Place<'s>,
+        place: Place<'s>,
         over: Found,
         arrival: Arrival<K, V>,
-    ) -> Result<SlotRef<'s>, Arrival<K, V>> {
+    ) -> Result<Written, Rejected<K, V>> {
         let lag = hold.lag_of(place.slot, over);
-        hold.replace(place, arrival, RemovalCause::Expired, lag)
-            .map(|(slot, _)| slot)
+        Self::swap(hold, place, arrival, RemovalCause::Expired, lag)
+    }
+
+    /// Puts a new entry in the place of an old one, whose cause is settled, and counts its weight.
+    fn swap<'s>(
+        hold: &mut Hold<'s, K, V>,
+        place: Place<'s>,
+        arrival: Arrival<K, V>,
+        cause: RemovalCause,
+        lag: u64,
+    ) -> Result<Written, Rejected<K, V>> {
+        let (old, new) = (hold.weight_of(place.slot), arrival.weight);
+        if !hold.reserve(&place, new) {
+            return Err(Rejected(arrival, Lack::Room));
+        }
+        match hold.replace(place, arrival, cause, lag) {
+            Ok((slot, _)) => Ok(Written::instead(slot, new, old)),
+            Err(rejected) => {
+                hold.cancel(&place, new);
+                Err(rejected)
+            }
+        }
     }
 
     /// Removes an entry and returns a clone of its value, if it was alive.
@@ -198,12 +268,20 @@ where
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
+        self.end(key, RemovalCause::Explicit, f)
+    }
+
+    /// Ends a key's entry, for this cause if it was alive; then `f` runs on its value.
+    fn end<Q, R>(&self, key: &Q, cause: RemovalCause, f: impl FnOnce(&V) -> R) -> Option<R>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
         let core = &*self.core;
         let address = core.address(key);
         let guard = pin();
         let mut hold = core.hold(address.shard, &guard);
         let place = hold.find(address.hash, |k| key.equivalent(k));
-        let ended = place.is_some_and(|place| hold.end(place, RemovalCause::Explicit, Path::Write));
+        let ended = place.is_some_and(|place| hold.end(place, cause, Path::Write));
         let released = hold.release();
         // Without a listener the slot is in limbo already; the pin keeps it readable. A panic of
         // the user's waits until the books are closed.
@@ -212,7 +290,7 @@ where
             Some(f(core.shard(address).entry(place.slot).value()))
         }));
         drop(guard);
-        core.finish_write(address.shard, released, None);
+        core.finish_write(address.shard, released, Written::NOTHING);
         answer.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
@@ -252,7 +330,7 @@ where
             let removed = place.map(|place| hold.end(place, RemovalCause::Explicit, Path::Write));
             let released = hold.release();
             drop(guard);
-            core.finish_write(address.shard, released, None);
+            core.finish_write(address.shard, released, Written::NOTHING);
             if removed == Some(true) {
                 return true;
             }

@@ -2,11 +2,14 @@
 //! order.
 
 use crate::RemovalCause;
+use crate::bound::Debt;
 use crate::clock::Reading;
 use crate::counter::{Step, as_counter};
 use crate::entry::word::{DEAD, Found, NEVER};
 use crate::index::Place;
 use crate::lane;
+use crate::limits::EVICTIONS_TOGETHER;
+use crate::order::{Need, Order};
 use crate::reaper::Bell;
 use crate::reclaim::Guard;
 use crate::rules::{Rules, Span};
@@ -14,6 +17,7 @@ use crate::slab::{Departed, SlotRef};
 use crate::stats::Path;
 use crate::sync::{MutexGuard, Ordering};
 
+use super::view::View;
 use super::{Shard, State};
 
 /// The shard's lock, held.
@@ -31,8 +35,6 @@ pub(crate) struct Hold<'s, K, V> {
     departed: Vec<Departed>,
     /// Limbo was empty when the hold began: nobody may know yet that something waits.
     quiet: bool,
-    /// How many more entries are linked than when the hold began.
-    grown: i64,
     min_before: u32,
 }
 
@@ -42,8 +44,6 @@ pub(crate) struct Hold<'s, K, V> {
 pub(crate) struct Released {
     /// Entries to be reported and then buried; empty when nobody listens.
     pub(crate) departed: Vec<Departed>,
-    /// How many more entries are linked than before the hold.
-    pub(crate) grown: i64,
     /// What the clock said, if it was asked before the hold.
     pub(crate) asked: Option<u64>,
 }
@@ -54,7 +54,21 @@ pub(crate) struct Arrival<K, V> {
     pub(crate) key: K,
     pub(crate) value: V,
     pub(crate) span: Span,
+    /// What it weighs; 1 where nothing is weighed.
+    pub(crate) weight: u64,
 }
+
+/// What there was none of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lack {
+    /// The shard has no free slot.
+    Slot,
+    /// The bound has no room, and nothing may be, or has been, evicted to make some.
+    Room,
+}
+
+/// An entry that was not linked, given back.
+pub(crate) struct Rejected<K, V>(pub(crate) Arrival<K, V>, pub(crate) Lack);
 
 impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
     pub(super) fn new(
@@ -76,7 +90,6 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
             guard,
             departed: Vec::new(),
             quiet,
-            grown: 0,
             min_before,
         }
     }
@@ -89,7 +102,6 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
             bell,
             departed,
             quiet,
-            grown,
             min_before,
             time,
             ..
@@ -108,7 +120,6 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         }
         Released {
             departed,
-            grown,
             asked: time.asked(),
         }
     }
@@ -140,9 +151,18 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
             .settle(|word| self.time.is_due(word))
     }
 
-    /// Links a new entry whose key is not linked. Gives it back when the shard is full of slots.
-    pub(crate) fn link(&mut self, arrival: Arrival<K, V>) -> Result<SlotRef<'s>, Arrival<K, V>> {
-        let (hash, id) = self.fill(arrival)?;
+    /// Links a new entry whose key is not linked. Gives it back when there is no slot or no room.
+    pub(crate) fn link(&mut self, arrival: Arrival<K, V>) -> Result<SlotRef<'s>, Rejected<K, V>> {
+        let weight = arrival.weight;
+        if self.rules.bound.add(weight).is_err() {
+            return Err(Rejected(arrival, Lack::Room));
+        }
+        if let Some(order) = &self.state.order {
+            order.prefetch(arrival.hash);
+        }
+        let (hash, id) = self
+            .fill(arrival)
+            .inspect_err(|_| self.rules.bound.subtract(weight))?;
         let State {
             index,
             limbo,
@@ -154,13 +174,36 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
             .index
             .link(index, limbo, hash, id, |id| hashes.get(id));
         slab.arrive(id);
-        self.grown += 1;
-        Ok(slab.linked(id, self.guard).expect("just linked"))
+        let slot = slab.linked(id, self.guard).expect("just linked");
+        self.tell_order(|order, view| order.link(id, view));
+        Ok(slot)
+    }
+
+    /// Tells the order, if there is one, what happened to the entries.
+    #[inline]
+    fn tell_order<R>(&mut self, tell: impl FnOnce(&mut Order, &View<'_, K, V>) -> R) -> Option<R> {
+        let State {
+            order,
+            slab,
+            hashes,
+            weights,
+            lane,
+            ..
+        } = &mut **self.state;
+        let view = View {
+            slab: &self.shard.slab,
+            owner: slab,
+            hashes,
+            weights,
+            lane,
+            guard: self.guard,
+        };
+        order.as_mut().map(|order| tell(order, &view))
     }
 
     /// Puts a new entry in the place of an old one of the same key, whose cause the caller has
-    /// settled (P3): the new id first, then the old word (P4). Gives the new entry back when the
-    /// shard is full of slots.
+    /// settled (P3): the new id first, then the old word (P4). The caller has
+    /// [reserved](Self::reserve) room. Gives the new entry back when there is no slot.
     ///
     /// Returns the new slot and what the old word was at the exchange.
     pub(crate) fn replace(
@@ -169,11 +212,15 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         arrival: Arrival<K, V>,
         cause: RemovalCause,
         lag: u64,
-    ) -> Result<(SlotRef<'s>, u64), Arrival<K, V>> {
+    ) -> Result<(SlotRef<'s>, u64), Rejected<K, V>> {
+        let (old, new) = (self.weight_of(place.slot), arrival.weight);
         let (_, id) = self.fill(arrival)?;
+        self.rules.bound.lower(old.saturating_sub(new));
         let state = &mut **self.state;
         self.shard.index.replace(&mut state.index, &place, id);
         state.slab.arrive(id);
+        let gone = place.slot.id();
+        self.tell_order(|order, view| order.replace(gone, id, view));
         let was = self.shard.slab.entry(place.slot).word.retire();
         self.part(place.slot, cause, Path::Write, lag);
         let slot = self.state.slab.linked(id, self.guard).expect("just linked");
@@ -181,16 +228,17 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
     }
 
     /// Writes the entry into a slot, with its side arrays.
-    fn fill(&mut self, arrival: Arrival<K, V>) -> Result<(u32, u32), Arrival<K, V>> {
+    fn fill(&mut self, arrival: Arrival<K, V>) -> Result<(u32, u32), Rejected<K, V>> {
         let state = &mut **self.state;
         let Some(vacant) = self.shard.slab.reserve(&mut state.slab, &mut state.limbo) else {
-            return Err(arrival);
+            return Err(Rejected(arrival, Lack::Slot));
         };
         let Arrival {
             hash,
             key,
             value,
             span,
+            weight,
         } = arrival;
         let id = self
             .shard
@@ -198,7 +246,11 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
             .fill(vacant, span.word, span.cap, key, value);
         state.hashes.set(id, hash);
         state.lifetimes.set(id, span.own);
+        if self.rules.bound.weighs() {
+            state.weights.set(id, weight);
+        }
         if span.word != NEVER {
+            self.rules.note_timed();
             state.lane.file(id, lane::unit_of(span.word));
         }
         state.tally.inserted += 1;
@@ -217,8 +269,30 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         self.shard
             .index
             .unlink(index, limbo, place, |id| hashes.get(id));
-        self.grown -= 1;
+        self.rules.bound.subtract(self.weight_of(place.slot));
+        let (id, evicted) = (place.slot.id(), cause == RemovalCause::Evicted);
+        self.tell_order(|order, view| order.unlink(id, evicted, view));
         self.part(place.slot, cause, path, lag);
+    }
+
+    /// What a linked entry weighs.
+    #[inline]
+    pub(crate) fn weight_of(&self, slot: SlotRef<'_>) -> u64 {
+        self.state.weights.get(slot.id())
+    }
+
+    /// Before [`replace`](Self::replace): counts what the new entry will weigh more than the old one;
+    /// false if there is no room for it.
+    pub(crate) fn reserve(&self, place: &Place<'_>, weight: u64) -> bool {
+        let more = weight.saturating_sub(self.weight_of(place.slot));
+        self.rules.bound.raise(more).is_ok()
+    }
+
+    /// Instead of [`replace`](Self::replace), after [`reserve`](Self::reserve).
+    pub(crate) fn cancel(&self, place: &Place<'_>, weight: u64) {
+        // (A slot's weight is known until it is used again, also if it has just been unlinked.)
+        let more = weight.saturating_sub(self.weight_of(place.slot));
+        self.rules.bound.lower(more);
     }
 
     /// What is left to do for a slot that no index cell names any more.
@@ -315,6 +389,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
                 let filed = if word == NEVER {
                     lane::NONE
                 } else {
+                    self.rules.note_timed();
                     lane::unit_of(word)
                 };
                 self.state.lane.file(id, filed);
@@ -410,15 +485,72 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         self.state.slab.is_full()
     }
 
-    /// The next entry that eviction would take, other than `spare`.
-    pub(crate) fn victim(&mut self, spare: Option<u32>) -> Option<SlotRef<'s>> {
-        let State { order, slab, .. } = &mut **self.state;
-        order.victim(&self.shard.slab, slab, spare, self.guard)
+    /// While there is too much and something is owed, evicts the policy's choice of this shard, other
+    /// than `spare`, some [`EVICTIONS_TOGETHER`] at most; pays what left off the debt. Whether there
+    /// was anything to evict. `dead_known` says that an entry somewhere is over for certain and was not
+    /// found.
+    pub(crate) fn evict(&mut self, spare: Option<u32>, debt: &mut Debt, dead_known: bool) -> bool {
+        let mut found = false;
+        for _ in 0..EVICTIONS_TOGETHER {
+            let excess = self.rules.bound.excess();
+            let Some(need) = excess.filter(|&need| debt.is_owed(need)) else {
+                break;
+            };
+            let Some(weight) = self.evict_one(spare, need, dead_known) else {
+                break;
+            };
+            found = true;
+            debt.pay(need, weight);
+        }
+        if found {
+            self.look_ahead();
+        }
+        found
     }
 
-    /// Counts an eviction of a live entry while some shard's minimum said that one was due.
-    pub(crate) fn note_evicted_while_dead(&mut self) {
-        self.state.tally.live_evicted_while_dead += 1;
+    /// Asks for what the next evictions of this shard will look at, so that the writers that come by
+    /// then do not wait for memory: of the next entry to go what its hash leads to, of the one after
+    /// that the entry with its side arrays.
+    fn look_ahead(&self) {
+        let Some(order) = &self.state.order else {
+            return;
+        };
+        let [next, after] = order.upcoming();
+        if let Some(slot) = next {
+            let hash = self.state.hashes.get(slot);
+            self.shard.index.prefetch(hash, self.guard);
+            order.prefetch(hash);
+        }
+        if let Some(slot) = after {
+            self.state.hashes.prefetch(slot);
+            order.prefetch_links(slot);
+            if let Some(slot) = self.state.slab.linked(slot, self.guard) {
+                self.shard.slab.prefetch(slot);
+                self.shard.slab.prefetch_mark(slot);
+            }
+        }
+    }
+
+    /// Evicts one entry; what it weighed.
+    pub(crate) fn evict_one(
+        &mut self,
+        spare: Option<u32>,
+        need: Need,
+        dead_known: bool,
+    ) -> Option<u64> {
+        let victim = self.tell_order(|order, view| order.victim(spare, need, view))??;
+        let place = self.find_slot(victim).expect("an ordered slot is linked");
+        let weight = self.weight_of(place.slot);
+        let alive = self.end(place, RemovalCause::Evicted, Path::Write);
+        if alive && dead_known {
+            self.state.tally.live_evicted_while_dead += 1;
+        }
+        Some(weight)
+    }
+
+    /// What the clock says.
+    pub(crate) fn now(&mut self) -> u64 {
+        self.time.ask()
     }
 
     /// Linked entries.

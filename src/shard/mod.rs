@@ -12,6 +12,7 @@
 
 mod hold;
 mod sweep;
+mod view;
 
 use std::fmt;
 
@@ -22,7 +23,7 @@ use crate::entry::{Entry, contained};
 use crate::index::{self, Glance, Index};
 use crate::lane::{self, Lane};
 use crate::limits::{TRIM_TOGETHER, VAIN_NS};
-use crate::order::Order;
+use crate::order::{Order, Policy};
 use crate::reaper::Bell;
 use crate::reclaim::{Guard, Limbo, Ripe};
 use crate::rules::Rules;
@@ -32,7 +33,7 @@ use crate::slab::{self, Departed, Dropped, Extras, Slab, SlotRef};
 use crate::stats::{Count, Tally};
 use crate::sync::{AtomicU32, AtomicU64, Line, Mutex, MutexGuard, Ordering, forks};
 
-pub(crate) use hold::{Arrival, Hold, Released};
+pub(crate) use hold::{Arrival, Hold, Lack, Rejected, Released};
 pub(crate) use sweep::{Goal, Round, SampleReport, Slice, SweepReport};
 
 /// One shard of a cache.
@@ -62,7 +63,10 @@ struct State {
     lane: Lane,
     lifetimes: Lifetimes,
     limbo: Limbo,
-    order: Order,
+    /// Only in a bounded cache.
+    order: Option<Order>,
+    /// What entries weigh; 1 each, and empty, where they are not weighed.
+    weights: Side<u64>,
     tally: Tally,
     /// The lane block where the sweep goes on.
     cursor: usize,
@@ -72,6 +76,21 @@ struct State {
     process: u64,
     /// Slots have become free since unused memory was last given back.
     untrimmed: bool,
+}
+
+impl State {
+    /// What the order sees.
+    #[cfg(any(test, debug_assertions))]
+    fn view<'a, K, V>(&'a self, slab: &'a Slab<K, V>, guard: &'a Guard) -> view::View<'a, K, V> {
+        view::View {
+            slab,
+            owner: &self.slab,
+            hashes: &self.hashes,
+            weights: &self.weights,
+            lane: &self.lane,
+            guard,
+        }
+    }
 }
 
 /// The answer of a lookup.
@@ -96,7 +115,8 @@ impl<'g> Look<'g> {
 }
 
 impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
-    pub(crate) fn new(entries: usize, extras: Extras) -> Self {
+    /// A shard with room in its index for `entries`; if it is bounded, with its policy and share.
+    pub(crate) fn new(entries: usize, extras: Extras, bounded: Option<(&Policy, u64)>) -> Self {
         let (index, owner) = Index::new(entries);
         Shard {
             index,
@@ -112,7 +132,8 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
                 lane: Lane::new(),
                 lifetimes: Lifetimes::default(),
                 limbo: Limbo::default(),
-                order: Order::default(),
+                order: bounded.map(|(policy, share)| Order::new(policy, share)),
+                weights: Side::new(1),
                 tally: Tally::default(),
                 cursor: 0,
                 dropping: 0,
@@ -416,6 +437,10 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
         let from = unused.max(longest.saturating_sub(TRIM_TOGETHER));
         for chunk in (from..state.hashes.chunks()).rev() {
             state.hashes.release_chunk(chunk);
+            state.weights.release_chunk(chunk);
+            if let Some(order) = &mut state.order {
+                order.release_chunk(chunk);
+            }
         }
         state.lane.shrink(from);
         state.lifetimes.shrink(from);
@@ -451,9 +476,16 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
             .note(&state.index, hash, guard, |id| state.hashes.get(id), slots)
     }
 
-    /// Recounts every structure against every other.
+    /// Changes the shard's part of the bound.
+    pub(crate) fn set_share(&self, share: u64) {
+        if let Some(order) = &mut self.state.lock().order {
+            order.set_share(share);
+        }
+    }
+
+    /// Recounts every structure against every other; how much is linked, and its weight.
     #[cfg(any(test, debug_assertions))]
-    pub(crate) fn validate(&self, guard: &Guard) {
+    pub(crate) fn validate(&self, guard: &Guard) -> (u64, u64) {
         let state = self.state.lock();
         self.slab.validate(&state.slab);
         let mut linked = self.index.validate(&state.index, |id| state.hashes.get(id));
@@ -479,6 +511,11 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
         let waiting = state.slab.taken_count() - count;
         assert!(state.limbo.slots() + state.dropping <= waiting);
         assert!(self.due.load(Ordering::Relaxed) <= state.lane.min());
+        if let Some(order) = &state.order {
+            order.validate(linked.iter().copied(), &state.view(&self.slab, guard));
+        }
+        let weights = linked.iter().map(|&id| state.weights.get(id));
+        (count as u64, weights.sum())
     }
 
     /// Bytes by structure: slab, index, lane with lifetimes, limbo, and the hash array.
@@ -490,6 +527,8 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
             + state.lifetimes.bytes()
             + state.limbo.bytes()
             + state.hashes.bytes()
+            + state.weights.bytes()
+            + state.order.as_ref().map_or(0, Order::bytes)
             + size_of::<Self>()
     }
 }

@@ -196,17 +196,17 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
     }
 
     /// Unlinks one entry that is known to be over, if a bounded look finds one: dead entries go
-    /// before the living (`path` Write) when room is needed.
-    pub(crate) fn reap_one(&mut self, path: Path) -> bool {
+    /// before the living when room is needed. What it weighed.
+    pub(crate) fn reap_one(&mut self) -> Option<u64> {
         let now = self.time.now();
         let horizon = lane::unit_of(now);
         if self.state.lane.min() > horizon {
-            return false;
+            return None;
         }
         let mut looks = DEAD_LOOKS;
         let mut blocks = DEAD_BLOCKS;
         let mut block = 0;
-        let mut found = false;
+        let mut found = None;
         while let Some(next) = self.state.lane.next_due_block(block, horizon) {
             let first = (next * LANE_BLOCK) as u32;
             for id in bits(self.state.lane.due_in_block(next, horizon)).map(|bit| first + bit) {
@@ -214,14 +214,15 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
                     continue;
                 };
                 looks -= 1;
-                found = self.reap_slot(slot, now, path);
-                if found || looks == 0 {
+                let weight = self.weight_of(slot);
+                found = self.reap_slot(slot, now, Path::Write).then_some(weight);
+                if found.is_some() || looks == 0 {
                     break;
                 }
             }
             self.state.lane.raise_block(next);
             blocks -= 1;
-            if found || looks == 0 || blocks == 0 {
+            if found.is_some() || looks == 0 || blocks == 0 {
                 break;
             }
             block = next + 1;

@@ -60,12 +60,6 @@ impl Bitmap {
         self.count -= 1;
     }
 
-    /// The 64 ids from `64 * word` on, as bits.
-    #[inline]
-    pub(crate) fn word(&self, word: usize) -> u64 {
-        self.words.get(word).copied().unwrap_or(0)
-    }
-
     /// Number of words that can hold elements.
     pub(crate) fn words(&self) -> usize {
         self.words.len()

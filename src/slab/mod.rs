@@ -209,13 +209,7 @@ impl Owner {
         self.linked.contains(id)
     }
 
-    /// Linked slots, 64 at a time, as bits.
-    #[inline]
-    pub(crate) fn linked_word(&self, word: usize) -> u64 {
-        self.linked.word(word)
-    }
-
-    /// How many words of [`linked_word`](Self::linked_word) there are.
+    /// How many words of 64 slots the bitmap of linked slots has.
     pub(crate) fn linked_words(&self) -> usize {
         self.linked.words()
     }
@@ -348,6 +342,14 @@ impl<K, V> Slab<K, V> {
     pub(crate) fn prefetch(&self, slot: SlotRef<'_>) {
         // SAFETY: as in `entry`.
         crate::sync::prefetch::<Entry<K, V>>(unsafe { self.entry_at(slot.id) });
+    }
+
+    /// Asks for the line of the slot's use mark.
+    #[inline]
+    pub(crate) fn prefetch_mark(&self, slot: SlotRef<'_>) {
+        if let Some(mark) = self.mark(slot) {
+            crate::sync::prefetch(mark);
+        }
     }
 
     /// The use mark of a slot of a bounded cache.

@@ -2,6 +2,7 @@
 
 use crate::limits::SIDE_CHUNK;
 use crate::pages::Buffer;
+use crate::sync::prefetch;
 
 /// A sparse array over slot ids in chunks, so that growing one copies at most a chunk and a chunk
 /// that nobody uses takes no memory. Reading past what was written gives the default.
@@ -27,6 +28,24 @@ impl<T: Copy + PartialEq> Side<T> {
             .and_then(|chunk| chunk.get(slot % SIDE_CHUNK))
             .copied()
             .unwrap_or(self.default)
+    }
+
+    /// Asks for the line of a slot's element.
+    #[inline]
+    pub(crate) fn prefetch(&self, slot: u32) {
+        let slot = slot as usize;
+        if let Some(chunk) = self.chunks.get(slot / SIDE_CHUNK) {
+            prefetch(chunk.as_ptr().wrapping_add(slot % SIDE_CHUNK));
+        }
+    }
+
+    /// The element of a slot whose chunk exists.
+    #[inline]
+    pub(crate) fn cell(&mut self, slot: u32) -> Option<&mut T> {
+        let slot = slot as usize;
+        self.chunks
+            .get_mut(slot / SIDE_CHUNK)
+            .and_then(|chunk| chunk.get_mut(slot % SIDE_CHUNK))
     }
 
     #[inline]

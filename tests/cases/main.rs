@@ -18,3 +18,4 @@ mod pins;
 mod races;
 mod threads;
 mod waves;
+mod weights;

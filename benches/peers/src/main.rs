@@ -8,7 +8,11 @@ mod adapters;
 mod child;
 mod costs;
 mod counters;
+mod hit_ratio;
 mod idle;
+/// Reading traces, as the library's `replay` example does it.
+#[path = "../../../examples/replay/input.rs"]
+mod input;
 mod inserts;
 mod keys;
 /// The lab that the library's own bench runs too.
@@ -29,6 +33,12 @@ mod redis;
 mod report;
 mod rounds;
 mod scaling;
+#[allow(dead_code, reason = "the example looks at more columns")]
+#[path = "../../../examples/replay/timeline.rs"]
+mod timeline;
+#[allow(dead_code, reason = "the example looks at more columns")]
+#[path = "../../../examples/replay/trace.rs"]
+mod trace;
 mod wave;
 
 use std::error::Error;
@@ -104,6 +114,8 @@ enum Bench {
     Scaling(scaling::ScalingArgs),
     /// What callers wait and what memory is held while entries expire: the latency lab
     Latency(latency::LatencyArgs),
+    /// Hit ratios of bounded caches on request traces
+    HitRatio(hit_ratio::HitRatioArgs),
     /// Redis as a reference: its reclaim lag, and the library hour beside ebbtide's
     #[cfg(feature = "redis")]
     Redis(redis::RedisArgs),
@@ -150,6 +162,7 @@ fn run(cli: &Cli) -> Result<(), Box<dyn Error>> {
         Bench::Mixed(args) => mixed::run(options, args),
         Bench::Counters(args) => counters::run(options, args),
         Bench::Scaling(args) => scaling::run(options, args),
+        Bench::HitRatio(args) => hit_ratio::run(options, args)?,
         Bench::Costs(args) => match costs::run(options, args)? {
             Some(report) => report,
             None => return Ok(()),
