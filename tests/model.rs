@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use ebbtide::{Cache, Computed, Lifetime, ManualClock, Op, RandomState, Reaper};
+use ebbtide::{Cache, Computed, Lifetime, ManualClock, Op, Policy, RandomState, Reaper};
 use proptest::prelude::*;
 
 use common::model::{Model, Settings, moment, policy};
@@ -122,6 +122,18 @@ struct Case {
     shards: usize,
     sample: bool,
     record: bool,
+    eviction: Policy,
+}
+
+/// Those that give somebody up.
+fn policies() -> Vec<Policy> {
+    vec![
+        Policy::segmented_clock(),
+        Policy::clock(),
+        Policy::fifo(),
+        Policy::nearest_deadline(),
+        Policy::random(),
+    ]
 }
 
 fn case() -> impl Strategy<Value = Case> {
@@ -139,9 +151,10 @@ fn case() -> impl Strategy<Value = Case> {
         0..4u8,
         flags,
         prop::sample::select(vec![1, 4]),
+        prop::sample::select(policies()),
     )
         .prop_map(
-            |(bound, live, idle, policy, (listener, sample, record), shards)| Case {
+            |(bound, live, idle, policy, (listener, sample, record), shards, eviction)| Case {
                 settings: Settings {
                     live,
                     idle,
@@ -152,6 +165,7 @@ fn case() -> impl Strategy<Value = Case> {
                 shards,
                 sample,
                 record,
+                eviction,
             },
         )
 }
@@ -179,6 +193,7 @@ impl Rig {
             shards,
             sample,
             record,
+            eviction,
         } = case.clone();
         let mut builder = Cache::builder()
             .clock(clock.clone())
@@ -192,7 +207,7 @@ impl Rig {
                 ebbtide::Strategy::sweep()
             }));
         if let Some(bound) = settings.bound {
-            builder = builder.max_entries(bound);
+            builder = builder.max_entries(bound).policy(eviction);
         }
         if let Some(live) = settings.live {
             builder = builder.time_to_live(live);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ebbtide::{Builder, Cache, Lifetime, Reaper, Stats, Strategy};
+use ebbtide::{Builder, Cache, Lifetime, Policy, Reaper, Stats, Strategy};
 
 use crate::books::{Books, Item, Key, Random, Time, UNKNOWN};
 use crate::common::{PATIENCE, assert_counts_agree};
@@ -16,12 +16,18 @@ use crate::worker::Worker;
 /// Finite lifetimes of a round end within this after they began, or never during it.
 pub(crate) const SHORT: Duration = Duration::from_millis(20);
 
+/// Weights are the numbers up to this.
+pub(crate) const HEAVIEST: u64 = 3;
+
 /// The settings of one cache and of what is done to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) reaper: Reaper,
     pub(crate) manual_clock: bool,
     pub(crate) bound: Option<u64>,
+    /// The bound on the weight of items, where they are weighed.
+    pub(crate) room: Option<u64>,
+    pub(crate) eviction: Policy,
     pub(crate) listener: bool,
     pub(crate) live: Option<Duration>,
     pub(crate) idle: Option<Duration>,
@@ -56,13 +62,25 @@ impl Plan {
                 Duration::from_micros(1_000 + random.below(SHORT.as_micros() as u64 - 1_000))
             })
         };
+        let bound = bounded.then(|| [1, 7, 100, 1_000][random.below(4) as usize]);
         Plan {
             reaper: reaper
                 .strategy(strategy)
                 .interval(Duration::from_millis(1 + random.below(8)))
                 .budget(Duration::from_micros(50 + random.below(1_000))),
             manual_clock: by_hand && random.one_in(2),
-            bound: bounded.then(|| [1, 7, 100, 1_000][random.below(4) as usize]),
+            bound,
+            // Less than all weigh together, and no less than the heaviest.
+            room: bound
+                .filter(|_| random.one_in(2))
+                .map(|bound| bound.max(HEAVIEST)),
+            eviction: match random.below(5) {
+                0 => Policy::clock(),
+                1 => Policy::fifo(),
+                2 => Policy::nearest_deadline(),
+                3 => Policy::random(),
+                _ => Policy::segmented_clock(),
+            },
             listener: seed / 12 % 2 == 1,
             live: length(&mut random),
             idle: length(&mut random),
@@ -93,7 +111,7 @@ impl Plan {
             builder = builder.clock(clock.clone());
         }
         if let Some(bound) = self.bound {
-            builder = builder.max_entries(bound);
+            builder = builder.max_entries(bound).policy(self.eviction.clone());
         }
         if let Some(live) = self.live {
             builder = builder.time_to_live(live);
@@ -121,6 +139,9 @@ impl Rig {
         if plan.policy {
             let time = books.time.clone();
             builder = builder.expiry(move |_: &Key, item: &Item| lifetime(&time, item));
+        }
+        if let Some(room) = plan.room {
+            builder = builder.max_weight(room, |_, item| item.serial % (HEAVIEST + 1));
         }
         if plan.listener {
             let books = Arc::clone(&books);
@@ -255,6 +276,10 @@ fn finish(rig: Rig) {
     let stats = come_to_rest(&rig.cache, &books.time);
     assert_counts_agree(&rig.cache);
     assert!(stats.entries <= plan.bound.unwrap_or(u64::MAX), "{stats:?}");
+    assert!(
+        rig.cache.weight() <= plan.room.unwrap_or(u64::MAX),
+        "{stats:?}"
+    );
     assert_eq!(stats.panics, 0, "a listener or a drop found something");
     let (least, maybe) = (
         books.explicit.load(SeqCst),

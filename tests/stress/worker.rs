@@ -10,7 +10,7 @@ use std::time::Duration;
 use ebbtide::{Cache, Computed, Lifetime, Op, RemovalCause};
 
 use crate::books::{Before, Books, Item, Key, Random, UNKNOWN};
-use crate::round::{Plan, Rig, SHORT};
+use crate::round::{HEAVIEST, Plan, Rig, SHORT};
 
 /// Handles that one thread has at most.
 const HANDLES: usize = 4;
@@ -367,7 +367,7 @@ impl<'r> Worker<'r> {
 
     fn look_around(&mut self) {
         let plan = self.plan();
-        match self.random.below(12) {
+        match self.random.below(13) {
             0 | 1 => {
                 if self.handles.len() < HANDLES {
                     self.handles.push(self.handles[0].clone());
@@ -404,6 +404,7 @@ impl<'r> Worker<'r> {
                 // (It is exact, and walks over everything.)
                 assert!(self.handles[0].live_count() <= plan.keys);
             }
+            11 => self.change_bound(),
             8 => self.iterate(),
             9 | 10 => self.reap(),
             _ => match self.books.time.clock() {
@@ -414,6 +415,26 @@ impl<'r> Worker<'r> {
                 None if self.random.one_in(4) => std::thread::sleep(SHORT / 200),
                 None => std::thread::yield_now(),
             },
+        }
+    }
+
+    /// Lowers the bound for a moment, never so far that an entry would be refused.
+    fn change_bound(&mut self) {
+        let cache = &self.handles[0];
+        let plan = &self.rig.plan;
+        if let Some(bound) = plan.bound {
+            let less = 1 + self.random.below(bound);
+            cache.set_max_entries(less).expect("it has this bound");
+            cache.set_max_entries(bound).expect("it has this bound");
+        }
+        if let Some(room) = plan.room {
+            let less = HEAVIEST + self.random.below(room);
+            cache
+                .set_max_weight(less.min(room))
+                .expect("it has this bound");
+            cache.set_max_weight(room).expect("it has this bound");
+            let most = room + plan.threads * HEAVIEST;
+            assert!(cache.weight() <= most, "{} of {room}", cache.weight());
         }
     }
 

@@ -39,6 +39,7 @@ fn arbitrary_case(u: &mut Unstructured<'_>) -> Result<Case> {
         shards: *u.choose(&[1, 4])?,
         sample: u.arbitrary()?,
         record: u.arbitrary()?,
+        eviction: u.choose(&policies())?.clone(),
     })
 }
 
@@ -62,7 +63,7 @@ where
         .reaper(Reaper::manual().strategy(strategy));
     let settings = &case.settings;
     if let Some(bound) = settings.bound {
-        builder = builder.max_entries(bound);
+        builder = builder.max_entries(bound).policy(case.eviction.clone());
     }
     if let Some(live) = settings.live {
         builder = builder.time_to_live(live);
