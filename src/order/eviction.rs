@@ -199,6 +199,14 @@ impl Order {
         }
     }
 
+    /// Asks for the line that an entry with this hash will be noted in when it is evicted.
+    #[inline]
+    pub(crate) fn prefetch_departure(&self, hash: u32) {
+        if let Kind::Segmented(segmented) = &self.kind {
+            segmented.prefetch_departure(hash);
+        }
+    }
+
     /// Asks for a slot's links.
     #[inline]
     pub(crate) fn prefetch_links(&self, slot: u32) {

@@ -218,6 +218,11 @@ impl Segmented {
         self.ghost.prefetch(hash);
     }
 
+    #[inline]
+    pub(super) fn prefetch_departure(&self, hash: u32) {
+        self.ghost.prefetch(hash);
+    }
+
     /// Bytes held.
     pub(super) fn bytes(&self) -> usize {
         self.ghost.bytes() + self.sketch.bytes()

@@ -519,7 +519,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         if let Some(slot) = next {
             let hash = self.state.hashes.get(slot);
             self.shard.index.prefetch(hash, self.guard);
-            order.prefetch(hash);
+            order.prefetch_departure(hash);
         }
         if let Some(slot) = after {
             self.state.hashes.prefetch(slot);
