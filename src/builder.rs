@@ -153,8 +153,9 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
-    /// How many shards, rounded up to a power of two, at most 65,536. By default from the number
-    /// of cores, with at least 64 entries a shard if the cache is bounded.
+    /// How many shards, rounded up to a power of two, at most 65,536. By default four for each core and
+    /// at least 16, with at least 64 entries a shard if the cache is bounded; where only the weight is
+    /// bounded, one for each core and at least 4.
     pub fn shards(mut self, shards: usize) -> Self {
         self.shards = Some(shards);
         self
@@ -329,8 +330,8 @@ where
             Some(shards) => shards.next_power_of_two(),
             None => {
                 // (Hardly any entry weighs less than 1.)
-                let most_weight = self.max_weight.as_ref().map_or(NONE, |(most, _)| *most);
-                default_shards(self.max_entries.unwrap_or(NONE).min(most_weight))
+                let most_weight = self.max_weight.as_ref().map(|(most, _)| *most);
+                default_shards(self.max_entries, most_weight)
             }
         };
         // A deadline that cannot be counted to is none.
@@ -390,11 +391,16 @@ where
     }
 }
 
-/// Four shards a core, at least 16, but at least 64 entries each.
-fn default_shards(max_entries: u64) -> usize {
+/// Four shards a core, at least 16; where only the weight is bounded, so that nobody knows how many
+/// entries there will be, one a core, at least 4; but at least 64 entries each.
+fn default_shards(max_entries: Option<u64>, max_weight: Option<u64>) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let shards = (4 * cores).next_power_of_two().clamp(16, MAX_SHARDS);
-    let most = (max_entries / ENTRIES_PER_SHARD).max(1);
+    let shards = match (max_entries, max_weight) {
+        (None, Some(_)) => cores.next_power_of_two().clamp(4, MAX_SHARDS),
+        _ => (4 * cores).next_power_of_two().clamp(16, MAX_SHARDS),
+    };
+    let most = max_entries.unwrap_or(NONE).min(max_weight.unwrap_or(NONE));
+    let most = (most / ENTRIES_PER_SHARD).max(1);
     shards.min(1 << most.ilog2().min(16))
 }
 

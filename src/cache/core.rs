@@ -340,9 +340,13 @@ where
         }
     }
 
+    /// Nor if the shard has no more than its part: others have taken more, and give it back first.
+    /// (Otherwise what heavy entries leave free, when they make room for light ones, would wander off to
+    /// other shards for good.)
     #[inline(never)]
     fn evict_in(&self, hold: &mut Hold<'_, K, V>, written: &mut Written) {
-        if !self.may_hold_dead(hold) {
+        let share = self.rules.bound.share(self.shards.len());
+        if hold.is_over_share(share) && !self.may_hold_dead(hold) {
             hold.evict(written.slot, &mut written.debt, false);
         }
     }
@@ -366,8 +370,8 @@ where
     }
 
     /// While there is too much, takes out as much as is owed, one shard at a time: the dead first,
-    /// wherever they are, then the policy's choice in the writer's shard, or else in the next that
-    /// has one; what was just written only if there is nothing else.
+    /// wherever they are, then the policy's choice in the writer's shard or the next that holds more
+    /// than its part, or else in any that has one; what was just written only if there is nothing else.
     fn make_room(&self, home: usize, written: Option<u32>, debt: &mut Debt, time: Reading<'_>) {
         let mut spare = written;
         while let Some(need) = self.rules.bound.excess() {
@@ -405,14 +409,18 @@ where
         self.rules.bound.evicts() && self.until_found(home, time, &mut evict)
     }
 
-    /// Holds one shard after another, from `home` on, until `evict` says that it found something.
+    /// Holds one shard after another, from `home` on, until `evict` says that it found something: first
+    /// those that hold more than their part, then all.
     fn until_found<'s>(
         &'s self,
         home: usize,
         time: Reading<'s>,
         evict: &mut impl FnMut(&mut Hold<'_, K, V>, usize) -> bool,
     ) -> bool {
-        self.from(home).any(|shard| {
+        let share = self.rules.bound.share(self.shards.len());
+        let is_over = |shard: &usize| self.shards[*shard].load() > share;
+        let over = self.from(home).filter(is_over);
+        over.chain(self.from(home)).any(|shard| {
             let guard = pin();
             let mut hold = self.hold_at(shard, time, &guard);
             let found = evict(&mut hold, shard);

@@ -108,6 +108,9 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         } = self;
         let due = state.lane.min();
         let waits = !state.limbo.is_empty();
+        if state.order.is_some() && state.load != shard.load() {
+            shard.load.store(state.load, Ordering::Relaxed);
+        }
         if due != shard.due() || waits || !quiet {
             shard.publish(&state);
         }
@@ -175,6 +178,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
             .link(index, limbo, hash, id, |id| hashes.get(id));
         slab.arrive(id);
         let slot = slab.linked(id, self.guard).expect("just linked");
+        self.state.load += weight;
         self.tell_order(|order, view| order.link(id, view));
         Ok(slot)
     }
@@ -216,6 +220,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         let (old, new) = (self.weight_of(place.slot), arrival.weight);
         let (_, id) = self.fill(arrival)?;
         self.rules.bound.lower(old.saturating_sub(new));
+        self.state.load = self.state.load - old + new;
         let state = &mut **self.state;
         self.shard.index.replace(&mut state.index, &place, id);
         state.slab.arrive(id);
@@ -269,7 +274,9 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         self.shard
             .index
             .unlink(index, limbo, place, |id| hashes.get(id));
-        self.rules.bound.subtract(self.weight_of(place.slot));
+        let weight = self.weight_of(place.slot);
+        self.rules.bound.subtract(weight);
+        self.state.load -= weight;
         let (id, evicted) = (place.slot.id(), cause == RemovalCause::Evicted);
         self.tell_order(|order, view| order.unlink(id, evicted, view));
         self.part(place.slot, cause, path, lag);
@@ -546,6 +553,11 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
             self.state.tally.live_evicted_while_dead += 1;
         }
         Some(weight)
+    }
+
+    /// Whether the shard holds more than its part of the bound.
+    pub(crate) fn is_over_share(&self, share: u64) -> bool {
+        self.state.load > share
     }
 
     /// What the clock says.

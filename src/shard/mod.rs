@@ -48,6 +48,8 @@ pub(crate) struct Shard<K, V> {
     waiting: Count,
     /// Boxed, so that the shards of a cache lie close together: readers touch one line of each.
     state: Line<Mutex<Box<State>>>,
+    /// What is linked here, in the unit of the bound: for who looks for a shard to evict from.
+    load: AtomicU64,
     /// How many threads found the lock taken and wait for it: the sweep makes way for them.
     waiters: Line<AtomicU32>,
     /// Until when (on the cache's clock) writers in need of room have no need to look here for an
@@ -67,6 +69,8 @@ struct State {
     order: Option<Order>,
     /// What entries weigh; 1 each, and empty, where they are not weighed.
     weights: Side<u64>,
+    /// Their sum over all linked entries; kept only where there is a bound.
+    load: u64,
     tally: Tally,
     /// The lane block where the sweep goes on.
     cursor: usize,
@@ -123,6 +127,7 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
             slab: Slab::new(extras),
             due: Line(AtomicU32::new(lane::NONE)),
             waiting: Count::new(0),
+            load: AtomicU64::new(0),
             waiters: Line(AtomicU32::new(0)),
             vain_until: AtomicU64::new(0),
             state: Line(Mutex::new(Box::new(State {
@@ -134,6 +139,7 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
                 limbo: Limbo::default(),
                 order: bounded.map(|(policy, share)| Order::new(policy, share)),
                 weights: Side::new(1),
+                load: 0,
                 tally: Tally::default(),
                 cursor: 0,
                 dropping: 0,
@@ -336,6 +342,13 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
         self.due.load(Ordering::Acquire)
     }
 
+    /// About how much is linked here, in the unit of the bound.
+    #[inline]
+    pub(crate) fn load(&self) -> u64 {
+        // Relaxed: a hint, stored by each write of a bounded cache before it unlocks.
+        self.load.load(Ordering::Relaxed)
+    }
+
     /// Whether a writer in need of room has looked here in vain just before.
     pub(crate) fn is_vain(&self, now: u64) -> bool {
         // Relaxed, here and below: a hint.
@@ -515,7 +528,9 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
             order.validate(linked.iter().copied(), &state.view(&self.slab, guard));
         }
         let weights = linked.iter().map(|&id| state.weights.get(id));
-        (count as u64, weights.sum())
+        let weight = weights.sum();
+        assert!(state.order.is_none() || state.load == weight, "load");
+        (count as u64, weight)
     }
 
     /// Bytes by structure: slab, index, lane with lifetimes, limbo, and the hash array.
