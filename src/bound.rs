@@ -165,10 +165,20 @@ impl<K, V> Bound<K, V> {
             return Ok(());
         }
         let most = self.limit(&self.most_entries);
+        if !self.evicts && self.lacks(weight) {
+            // Before the entry is counted, which would be in the way of another with room.
+            return Err(NoRoom);
+        }
         raise(&self.entries, 1, most)?;
         self.add_weight(weight).inspect_err(|_| {
             self.entries.fetch_sub(1, Ordering::Relaxed);
         })
+    }
+
+    fn lacks(&self, weight: u64) -> bool {
+        let most = self.most_weight.load(Ordering::Relaxed);
+        let sum = self.weight.load(Ordering::Relaxed).checked_add(weight);
+        self.weighs() && weight > 0 && sum.is_none_or(|sum| sum > most)
     }
 
     fn add_weight(&self, weight: u64) -> Result<(), NoRoom> {

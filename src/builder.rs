@@ -11,6 +11,7 @@ use crate::cache::core::Core;
 use crate::clock::{Clock, Time, nanos};
 use crate::entry::word::NEVER;
 use crate::error::BuildError;
+use crate::lane;
 use crate::lifetime::Expiry;
 use crate::limits::MAX_SLOTS;
 use crate::order::Policy;
@@ -19,7 +20,7 @@ use crate::reaper::{Reaper, Target, Who};
 use crate::rules::{Listener, Rules};
 use crate::shard::Shard;
 use crate::slab::Extras;
-use crate::sync::{Arc, AtomicBool, Weak};
+use crate::sync::{Arc, AtomicU32, Weak, watch_forks};
 use crate::{RandomState, RemovalCause};
 
 /// Most shards of a cache.
@@ -229,6 +230,7 @@ impl<K, V, S> Builder<K, V, S> {
     /// before that thread's call returns, and may call the cache. What it causes to leave is
     /// reported inline, up to 16 listeners deep; deeper ones are reported when the outermost is
     /// done. A slow listener slows down whoever removes. A panic in it is contained and counted.
+    /// At the bound, a listener that inserts another entry for each one evicted never comes to an end.
     /// With a listener, reads leave expired entries to writers and the reaper. A listener that owns
     /// a handle of its own cache keeps it from ever ending.
     pub fn on_removal(
@@ -326,6 +328,8 @@ where
     }
 
     fn into_core(self, time: Time, reaper: &Reaper) -> Core<K, V, S> {
+        // Also where no thread of the library's is: a child must forget the pins of threads it lacks.
+        watch_forks();
         let count = match self.shards {
             Some(shards) => shards.next_power_of_two(),
             None => {
@@ -357,7 +361,7 @@ where
             expiry: self.expiry,
             listener: self.listener,
             bound,
-            timed: AtomicBool::new(false),
+            soonest: AtomicU32::new(lane::NONE),
             manual: reaper.who == Who::Manual,
         };
         let settings = reaper.settings.clone();

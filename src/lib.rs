@@ -77,8 +77,9 @@ pub enum RemovalCause {
     Expired,
     /// A call removed it.
     Explicit,
-    /// A new value took its place.
+    /// A new value took its place, or would have: if the cache cannot take the new one, it is reported
+    /// as evicted after this.
     Replaced,
-    /// The cache was full.
+    /// The cache was full, or could not take it.
     Evicted,
 }

@@ -96,6 +96,13 @@ pub(crate) const DEAD_LOOKS: u32 = 16;
 /// Lane blocks that it looks into for them: minima may have become too low.
 pub(crate) const DEAD_BLOCKS: u32 = 64;
 
+/// Holds of one shard's lock in which a writer looks for a dead entry while the minimum says that there is
+/// one, before it evicts a living one.
+pub(crate) const DEAD_HOLDS: usize = 16;
+
+/// Times that a writer does so before it says that a cache is full that does not evict.
+pub(crate) const PATIENT_LOOKS: usize = 1_000;
+
 /// Entries that the eviction hand passes at most before it takes the least used of them: bounds the
 /// work of one eviction however busy the readers are.
 pub(crate) const CLOCK_LOOKS: u32 = 128;

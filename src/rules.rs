@@ -6,7 +6,7 @@ use crate::clock::{Reading, Time, nanos};
 use crate::entry::word::NEVER;
 use crate::lifetime::{Expiry, Lifetime};
 use crate::slab::lifetimes::{DEFAULT, FIXED};
-use crate::sync::{AtomicBool, Ordering};
+use crate::sync::AtomicU32;
 
 /// What a removal listener is.
 pub(crate) type Listener<K, V> = Box<dyn Fn(&K, &V, RemovalCause) + Send + Sync>;
@@ -21,8 +21,9 @@ pub(crate) struct Rules<K, V> {
     pub(crate) expiry: Option<Box<dyn Expiry<K, V>>>,
     pub(crate) listener: Option<Listener<K, V>>,
     pub(crate) bound: Bound<K, V>,
-    /// Whether any entry was ever given a deadline.
-    pub(crate) timed: AtomicBool,
+    /// No shard's minimum is below this lane unit, as far as is known: for writers that look for the
+    /// dead. Lowered by whoever lowers a minimum, raised by whoever has looked at all of them.
+    pub(crate) soonest: AtomicU32,
     /// Whether nothing reclaims but calls.
     pub(crate) manual: bool,
 }
@@ -46,16 +47,6 @@ pub(crate) const FOREVER: Span = Span {
 };
 
 impl<K: 'static, V: 'static> Rules<K, V> {
-    /// Notes that an entry has a deadline.
-    #[inline]
-    pub(crate) fn note_timed(&self) {
-        // Relaxed: who has to know of an entry knows it by the shard's minimum; this only saves
-        // everybody a look at the minima of a cache without deadlines.
-        if !self.timed.load(Ordering::Relaxed) {
-            self.timed.store(true, Ordering::Relaxed);
-        }
-    }
-
     /// Whether entries have any lifetime unless told otherwise.
     #[inline]
     fn mortal(&self) -> bool {

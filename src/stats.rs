@@ -36,8 +36,12 @@ pub struct Stats {
     pub replaced: u64,
     /// Live entries that had to go to keep the bound.
     pub evicted: u64,
-    /// Live entries evicted although an entry was known to be dead; stays 0.
+    /// Live entries evicted although a minimum still said that an entry was over, after sixteen looks
+    /// for it; 0 unless very many entries were renewed or overwritten at once.
     pub live_evicted_while_dead: u64,
+    /// Entries that an insert brought and the cache could not take
+    /// ([`RefusedReason`](crate::RefusedReason)). What `try_insert` gave back is not counted.
+    pub refused: u64,
     /// Values dropped after their grace period.
     pub dropped: u64,
     /// Panics of user code (`Drop`, listeners) that were contained.
@@ -218,6 +222,7 @@ pub(crate) struct ReapCounts {
     pub(crate) time: AtomicU64,
     pub(crate) dropped: AtomicU64,
     pub(crate) panics: AtomicU64,
+    pub(crate) refused: AtomicU64,
 }
 
 impl ReapCounts {
@@ -235,6 +240,7 @@ impl ReapCounts {
             .longest_hold
             .max(Duration::from_nanos(read(&self.longest_hold)));
         stats.reaper_time += Duration::from_nanos(read(&self.time));
+        stats.refused += read(&self.refused);
         stats.dropped += read(&self.dropped);
         stats.panics += read(&self.panics);
     }

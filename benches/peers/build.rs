@@ -3,12 +3,14 @@
 
 use std::{env, fs, process::Command};
 
-const SHOWN: [&str; 8] = [
+const SHOWN: [&str; 10] = [
     "ebbtide",
     "moka",
     "mini-moka",
     "quick_cache",
     "TinyUFO",
+    "foyer-memory",
+    "lru",
     "dashmap",
     "papaya",
     "scc",

@@ -15,7 +15,7 @@ use crate::counter::{Counter, as_counter};
 use crate::entry::word::Found;
 use crate::index::Glance;
 use crate::lane;
-use crate::limits::{EVICTIONS_TOGETHER, LISTENER_DEPTH, MANUAL_HELP};
+use crate::limits::{DEAD_HOLDS, EVICTIONS_TOGETHER, LISTENER_DEPTH, MANUAL_HELP, PATIENT_LOOKS};
 use crate::order::{Need, touch_mark};
 use crate::pages::TrimAtEnd;
 use crate::reaper::crew::Enrolment;
@@ -353,12 +353,37 @@ where
 
     /// Whether an entry somewhere may be over that a look could find.
     fn may_hold_dead(&self, hold: &mut Hold<'_, K, V>) -> bool {
-        // Relaxed: see `note_timed`. (An entry whose deadline is being set at this moment is not over.)
-        self.rules.timed.load(Ordering::Relaxed)
-            && self.shards.iter().any(|shard| {
-                let due = shard.due();
-                due != lane::NONE && self.is_worth_a_look(shard, due, hold.now())
-            })
+        // Relaxed: a hint; what was filed just now is not over yet.
+        let known = self.rules.soonest.load(Ordering::Relaxed);
+        if known == lane::NONE || known > lane::unit_of(hold.now()) {
+            return false;
+        }
+        let now = hold.now();
+        let (mut worth, mut soonest) = (false, lane::NONE);
+        for shard in &self.shards {
+            let due = shard.due();
+            soonest = soonest.min(due);
+            worth |= due != lane::NONE && self.is_worth_a_look(shard, due, now);
+        }
+        if !worth && soonest > known {
+            self.raise_soonest(known, soonest);
+        }
+        worth
+    }
+
+    /// So that writers need not look at every shard before one has something due.
+    #[cold]
+    fn raise_soonest(&self, known: u32, soonest: u32) {
+        let cell = &self.rules.soonest;
+        // AcqRel: a minimum that was lowered meanwhile is either seen below, or lowers the cell again
+        // (or has made this fail).
+        if cell
+            .compare_exchange(known, soonest, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+            && let Some(due) = self.shards.iter().map(|shard| shard.due()).min()
+        {
+            cell.fetch_min(due, Ordering::AcqRel);
+        }
     }
 
     /// Whether a shard whose minimum is `due` has an entry that is over at `now`, or may have one.
@@ -379,15 +404,20 @@ where
                 return;
             }
             let known = match self.reap_one_dead(home, time) {
-                Dead::Reaped(weight) => {
+                // (One without weight is of no use where weight is needed.)
+                Dead::Reaped(weight) if weight > 0 || need == Need::Entries => {
                     debt.pay(need, weight);
                     continue;
                 }
-                Dead::None => false,
+                Dead::Reaped(_) | Dead::None => false,
                 Dead::Suspected => true,
             };
+            if !self.rules.bound.evicts() {
+                return;
+            }
             let mut evict = |hold: &mut Hold<'_, K, V>, shard| {
                 hold.evict(spare.filter(|_| shard == home), debt, known)
+                    || self.rules.bound.excess().is_none()
             };
             if !self.until_found(home, time, &mut evict) && spare.take().is_none() {
                 return;
@@ -398,6 +428,19 @@ where
     /// Before a write that the sums have no room for: takes out what is over or, where entries are
     /// evicted, one that lives. Whether anything left.
     pub(crate) fn make_room_before(&self, home: usize, time: Reading<'_>) -> bool {
+        if !self.rules.bound.evicts() {
+            // A refusal is what the caller sees: looks until nothing is suspected any more. (Each look
+            // files the renewed anew; the limit is for those who renew as fast as that.)
+            self.shards.iter().for_each(Shard::forget_vain);
+            for _ in 0..PATIENT_LOOKS {
+                match self.reap_one_dead(home, time) {
+                    Dead::Reaped(_) => return true,
+                    Dead::None => return false,
+                    Dead::Suspected => {}
+                }
+            }
+            return false;
+        }
         let known = match self.reap_one_dead(home, time) {
             Dead::Reaped(_) => return true,
             Dead::None => false,
@@ -406,7 +449,7 @@ where
         // (Only the range of the sum of weights makes an evicting cache refuse anything.)
         let mut evict =
             |hold: &mut Hold<'_, K, V>, _| hold.evict_one(None, Need::Weight, known).is_some();
-        self.rules.bound.evicts() && self.until_found(home, time, &mut evict)
+        self.until_found(home, time, &mut evict)
     }
 
     /// Holds one shard after another, from `home` on, until `evict` says that it found something: first
@@ -442,14 +485,19 @@ where
             if !self.is_worth_a_look(&self.shards[shard], due, now) {
                 continue;
             }
-            let guard = pin();
-            let mut hold = self.hold_at(shard, time, &guard);
-            let found = hold.reap_one();
-            let released = hold.release();
-            drop(guard);
-            self.finish(shard, released);
-            if let Some(weight) = found {
-                return Dead::Reaped(weight);
+            for _ in 0..DEAD_HOLDS {
+                let guard = pin();
+                let mut hold = self.hold_at(shard, time, &guard);
+                let found = hold.reap_one();
+                let released = hold.release();
+                drop(guard);
+                self.finish(shard, released);
+                if let Some(weight) = found {
+                    return Dead::Reaped(weight);
+                }
+                if self.shards[shard].due() >= lane::unit_of(now) {
+                    break;
+                }
             }
             self.shards[shard].note_vain(now);
             if self.shards[shard].due() < lane::unit_of(now) {
@@ -499,7 +547,10 @@ where
         {
             return;
         }
-        self.seal(shard);
+        // (Not for every write while somebody is pinned and nothing can be dropped.)
+        if self.shards[shard].has_unsealed(MANUAL_HELP) {
+            self.seal(shard);
+        }
         self.flush();
         self.drop_some(shard, 2 * MANUAL_HELP);
         let _ = HELPING.try_with(|helping| helping.set(false));
@@ -530,8 +581,9 @@ where
         }
     }
 
-    /// Tells the listener of an entry that came and had to go at once.
+    /// Counts an entry that the cache could not take, and tells the listener.
     pub(crate) fn report_refused(&self, key: K, value: V) {
+        add(&self.counts.refused, 1);
         let Some(listener) = &self.rules.listener else {
             return;
         };
@@ -541,7 +593,7 @@ where
             self.report_one_refused(listener, &key, &value);
         });
         if let Some((key, value)) = refused {
-            self.unreported.lock().push(Unreported::Refused(key, value));
+            without_fork(|| self.unreported.lock().push(Unreported::Refused(key, value)));
         }
     }
 

@@ -166,7 +166,7 @@ where
     }
 
     /// Bytes that the cache's own structures hold: entries (without what keys and values own
-    /// elsewhere), index, lane, limbo. Takes each shard's lock in turn; walks its list of chunks.
+    /// elsewhere), index, lane, eviction order, limbo. Takes each shard's lock in turn; walks its list of chunks.
     pub fn memory_usage(&self) -> usize {
         self.core.shards.iter().map(|shard| shard.bytes()).sum()
     }

@@ -15,7 +15,7 @@ use crate::slab::SlotRef;
 ///
 /// While it exists nothing that leaves the cache is freed, in any cache of the process: keep it
 /// short, or [`repin`](Self::repin) now and then. What waits is shown as
-/// [`limbo`](crate::Stats::limbo).
+/// [`limbo`](crate::Stats::limbo). One that is forgotten (`mem::forget`) is held for ever.
 ///
 /// ```
 /// use ebbtide::Cache;
@@ -73,7 +73,8 @@ where
         }
     }
 
-    /// Lets go of everything and pins again, so that what has left meanwhile can be freed.
+    /// Lets go of everything and pins again, so that what has left meanwhile can be freed. Does nothing
+    /// while the thread holds another pin (of whatever cache).
     pub fn repin(&mut self) {
         self.guard.repin();
     }

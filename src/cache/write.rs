@@ -142,7 +142,8 @@ where
         })
     }
 
-    /// Stores a value only if the key has no live entry; whether it did.
+    /// Stores a value only if the key has no live entry; whether it did. (Also false if the cache cannot
+    /// take the entry: see [`RefusedReason`].)
     ///
     /// Of several threads, one does. Takes no lock if it finds a live entry; else as
     /// [`insert`](Self::insert).

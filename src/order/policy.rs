@@ -1,6 +1,7 @@
 //! Which entry a full cache gives up: what the user chooses from.
 
-/// Which living entry has to go when the cache is full. (An entry that is over always goes first.)
+/// Which living entry has to go when the cache is full. (An entry that is over goes first, wherever a
+/// bounded look finds one.)
 ///
 /// | policy | choose it when |
 /// |---|---|
@@ -76,8 +77,8 @@ impl Policy {
     }
 
     /// The entry with the nearest deadline goes, entries without a deadline last, as with
-    /// `volatile-ttl` of Redis, and like it from a sample: of 16 entries drawn at random and the
-    /// 16 nearest of earlier draws. Deadlines are told apart to 67 ms.
+    /// `volatile-ttl` of Redis, and like it from a sample: of 16 entries of a shard drawn at random and
+    /// the 16 nearest of earlier draws (of all of them if there are no more than 32). Deadlines are told apart to 67 ms.
     pub fn nearest_deadline() -> Self {
         Policy {
             rule: Rule::NearestDeadline,
@@ -89,7 +90,9 @@ impl Policy {
         Policy { rule: Rule::Random }
     }
 
-    /// No living entry goes: an insert that finds the cache full fails.
+    /// No living entry goes: a write that finds the cache full is refused. Use
+    /// [`try_insert`](crate::Cache::try_insert), which gives the entry back and leaves what was there;
+    /// [`insert`](crate::Cache::insert) cannot say so, and drops the new value and the one before it.
     pub fn no_eviction() -> Self {
         Policy {
             rule: Rule::NoEviction,

@@ -154,7 +154,6 @@ impl Queue {
         }
     }
 
-    /// Adds a slot that is in no queue as the newest.
     /// The oldest and the one after it.
     #[inline]
     pub(super) fn two_oldest(&self, links: &Links) -> [Option<u32>; 2] {
@@ -163,6 +162,7 @@ impl Queue {
         [oldest, next]
     }
 
+    /// Adds a slot that is in no queue as the newest.
     #[inline]
     pub(super) fn push(&mut self, links: &mut Links, slot: u32, weight: u64) {
         debug_assert_eq!(links.tag(slot), Tag::Out, "slot {slot} is in a queue");

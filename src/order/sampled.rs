@@ -122,17 +122,30 @@ impl Sampled {
     ) -> Option<u32> {
         let mut candidates = std::mem::take(&mut self.pool);
         candidates.retain(|&slot| links.tag(slot) == Tag::First && spare != Some(slot));
-        for _ in 0..SAMPLE {
-            candidates.extend(self.draw(spare));
+        if self.length as usize <= 2 * SAMPLE {
+            // So few that all can be looked at.
+            let all = (0..self.length).map(|place| self.members.get(place));
+            candidates.extend(all.filter(|&slot| spare != Some(slot)));
+        } else {
+            for _ in 0..SAMPLE {
+                candidates.extend(self.draw(spare));
+            }
         }
         // Deadlines may have changed since a slot came into the pool.
-        let mut candidates: Vec<(u32, u32)> = candidates
+        let candidates: Vec<(u32, u32)> = candidates
             .into_iter()
             .map(|slot| (entries.due(slot), slot))
             .collect();
-        candidates.sort_unstable();
-        candidates.dedup();
-        let mut slots = candidates.into_iter();
+        // Each once, in the order of the draws where deadlines are the same: slot ids say how old an
+        // entry is.
+        let mut each: Vec<(u32, u32)> = Vec::with_capacity(candidates.len());
+        for candidate in candidates {
+            if !each.contains(&candidate) {
+                each.push(candidate);
+            }
+        }
+        each.sort_by_key(|&(due, _)| due);
+        let mut slots = each.into_iter();
         let victim = slots.next().map(|(_, slot)| slot);
         self.pool = slots
             .take(SAMPLE)

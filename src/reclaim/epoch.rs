@@ -9,7 +9,7 @@
 //! "User-Level Implementations of Read-Copy Update", 2012) and a pin is two plain stores; elsewhere
 //! every pin has a fence.
 
-use crate::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Line, Ordering, barrier};
+use crate::sync::{AtomicBool, AtomicPtr, AtomicU64, Line, Ordering, barrier};
 
 /// What a record shows while its thread is not pinned.
 const UNPINNED: u64 = 0;
@@ -20,8 +20,9 @@ const UNPINNED: u64 = 0;
 pub(super) struct Record {
     /// The epoch at the beginning of the outermost pin, or [`UNPINNED`].
     pinned: AtomicU64,
-    /// How many pins the thread holds. Only the owner touches it.
-    depth: AtomicU32,
+    /// How many pins the thread holds. Only the owner touches it. (64 bits, because pins can be
+    /// forgotten: a narrower count could come round to 0 while references are held.)
+    depth: AtomicU64,
     /// Pins have to execute a fence of their own.
     fences: bool,
     /// To be given back when the last pin ends: its thread has no place left to remember it.
@@ -146,7 +147,7 @@ impl Domain {
     fn add(&self) -> &'static Record {
         let record = Box::leak(Box::new(Record {
             pinned: AtomicU64::new(UNPINNED),
-            depth: AtomicU32::new(0),
+            depth: AtomicU64::new(0),
             fences: barrier::needs_fences(),
             orphaned: AtomicBool::new(false),
             owned: AtomicBool::new(true),
@@ -196,7 +197,10 @@ impl Record {
 
     #[inline]
     fn note(&self, domain: &Domain) {
-        // Acquire: pairs with the Release in `begin`. Release: pairs with the Acquire in `advance`.
+        // Acquire: pairs with the Release in `begin`, and keeps the loads of the index behind this one,
+        // which a compiler fence below would not on a weakly ordered machine: who notes a later epoch
+        // must not find what was unlinked in an earlier one. Release: pairs with the Acquire in
+        // `advance`.
         let epoch = domain.epoch.load(Ordering::Acquire);
         self.pinned.store(epoch, Ordering::Release);
         // Either the barrier in `advance` comes before this one, and the loads that follow see what

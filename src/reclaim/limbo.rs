@@ -82,6 +82,11 @@ impl Limbo {
         self.slots
     }
 
+    /// Slots whose grace period has not begun (counted in whole batches, but for the newest).
+    pub(crate) fn unsealed(&self) -> usize {
+        self.open.slots.len() + self.full.len() * LIMBO_BATCH
+    }
+
     /// Whether nothing waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.slots == 0 && self.tables == 0

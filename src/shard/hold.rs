@@ -99,6 +99,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         let Hold {
             shard,
             state,
+            rules,
             bell,
             departed,
             quiet,
@@ -116,6 +117,9 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         }
         drop(state);
         if due < min_before {
+            // Release: with the minimum that was published before; see `Core::may_hold_dead`. A
+            // read-modify-write even where it changes nothing, so that a raise from there sees it.
+            rules.soonest.fetch_min(due, Ordering::AcqRel);
             bell.ring_for_lane(due);
         }
         if waits {
@@ -191,7 +195,6 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
             slab,
             hashes,
             weights,
-            lane,
             ..
         } = &mut **self.state;
         let view = View {
@@ -199,7 +202,6 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
             owner: slab,
             hashes,
             weights,
-            lane,
             guard: self.guard,
         };
         order.as_mut().map(|order| tell(order, &view))
@@ -255,7 +257,6 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
             state.weights.set(id, weight);
         }
         if span.word != NEVER {
-            self.rules.note_timed();
             state.lane.file(id, lane::unit_of(span.word));
         }
         state.tally.inserted += 1;
@@ -396,7 +397,6 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
                 let filed = if word == NEVER {
                     lane::NONE
                 } else {
-                    self.rules.note_timed();
                     lane::unit_of(word)
                 };
                 self.state.lane.file(id, filed);

@@ -83,6 +83,15 @@ struct State {
 }
 
 impl State {
+    /// Gives back what is kept beside a chunk of slots none of which is taken.
+    fn release_side_chunk(&mut self, chunk: usize) {
+        self.hashes.release_chunk(chunk);
+        self.weights.release_chunk(chunk);
+        if let Some(order) = &mut self.order {
+            order.release_chunk(chunk);
+        }
+    }
+
     /// What the order sees.
     #[cfg(any(test, debug_assertions))]
     fn view<'a, K, V>(&'a self, slab: &'a Slab<K, V>, guard: &'a Guard) -> view::View<'a, K, V> {
@@ -91,7 +100,6 @@ impl State {
             owner: &self.slab,
             hashes: &self.hashes,
             weights: &self.weights,
-            lane: &self.lane,
             guard,
         }
     }
@@ -361,6 +369,16 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
             .store(now.saturating_add(VAIN_NS), Ordering::Relaxed);
     }
 
+    /// Lets the next writer in need of room look again.
+    pub(crate) fn forget_vain(&self) {
+        self.vain_until.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether so many slots wait for their grace period to begin.
+    pub(crate) fn has_unsealed(&self, many: usize) -> bool {
+        self.state.lock().limbo.unsealed() >= many
+    }
+
     /// Whether something is in limbo.
     #[inline]
     pub(crate) fn has_waiting(&self) -> bool {
@@ -435,6 +453,22 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
             }
         }
         while self.trim_side_arrays() {}
+        let mut chunk = 0;
+        while self.trim_between(&mut chunk) {}
+    }
+
+    /// Gives back what lies beside chunks of slots none of which is taken, though later ones are; whether
+    /// there may be more. (The lane and the lifetimes are given back from the end only.)
+    fn trim_between(&self, next: &mut usize) -> bool {
+        let mut state = self.state.lock();
+        let end = (*next + TRIM_TOGETHER).min(state.hashes.chunks());
+        for chunk in *next..end {
+            if state.slab.is_unused_side_chunk(chunk) {
+                state.release_side_chunk(chunk);
+            }
+        }
+        *next = end;
+        end < state.hashes.chunks()
     }
 
     /// Gives back some of the side arrays' memory; whether there may be more.
@@ -449,11 +483,7 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
             .max(state.lifetimes.chunks());
         let from = unused.max(longest.saturating_sub(TRIM_TOGETHER));
         for chunk in (from..state.hashes.chunks()).rev() {
-            state.hashes.release_chunk(chunk);
-            state.weights.release_chunk(chunk);
-            if let Some(order) = &mut state.order {
-                order.release_chunk(chunk);
-            }
+            state.release_side_chunk(chunk);
         }
         state.lane.shrink(from);
         state.lifetimes.shrink(from);

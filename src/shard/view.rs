@@ -1,6 +1,7 @@
 //! What the eviction order sees of a shard's entries.
 
-use crate::lane::Lane;
+use crate::entry::word::NEVER;
+use crate::lane::unit_of;
 use crate::order::Entries;
 use crate::reclaim::Guard;
 use crate::slab::side::Side;
@@ -13,7 +14,6 @@ pub(super) struct View<'a, K, V> {
     pub(super) owner: &'a slab::Owner,
     pub(super) hashes: &'a Side<u32>,
     pub(super) weights: &'a Side<u64>,
-    pub(super) lane: &'a Lane,
     pub(super) guard: &'a Guard,
 }
 
@@ -45,6 +45,11 @@ impl<K, V> Entries for View<'_, K, V> {
     }
 
     fn due(&self, slot: u32) -> u32 {
-        self.lane.get(slot)
+        // Not the lane's, which a read that renews an idle entry leaves too early.
+        let slot = self.owner.linked(slot, self.guard);
+        match slot.map_or(NEVER, |slot| self.slab.entry(slot).word.load()) {
+            NEVER => u32::MAX,
+            word => unit_of(word),
+        }
     }
 }

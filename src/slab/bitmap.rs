@@ -60,6 +60,13 @@ impl Bitmap {
         self.count -= 1;
     }
 
+    /// Whether none of the ids of these words (64 each) is an element.
+    pub(crate) fn is_empty_at(&self, words: std::ops::Range<usize>) -> bool {
+        let end = words.end.min(self.words.len());
+        let begin = words.start.min(end);
+        self.words[begin..end].iter().all(|&word| word == 0)
+    }
+
     /// Number of words that can hold elements.
     pub(crate) fn words(&self) -> usize {
         self.words.len()

@@ -226,6 +226,12 @@ impl Owner {
         Departed { id, cause }
     }
 
+    /// Whether no slot beside a chunk of a side array is taken.
+    pub(crate) fn is_unused_side_chunk(&self, chunk: usize) -> bool {
+        const WORDS: usize = SIDE_CHUNK / 64;
+        self.taken.is_empty_at(chunk * WORDS..(chunk + 1) * WORDS)
+    }
+
     /// Chunks of side arrays that lie wholly above the last taken slot.
     pub(crate) fn first_unused_side_chunk(&self) -> usize {
         (self.taken.words() * 64).div_ceil(SIDE_CHUNK)

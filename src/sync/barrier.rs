@@ -31,7 +31,10 @@ pub(crate) fn needs_fences() -> bool {
 /// agreed, unless a sandbox was closed in between.
 pub(crate) fn everywhere() -> bool {
     fence(Ordering::SeqCst);
-    !membarrier::is_registered() || membarrier::execute()
+    // (Registered once more: a process that was restored from an image may have lost it.)
+    !membarrier::is_registered()
+        || membarrier::execute()
+        || membarrier::register() && membarrier::execute()
 }
 
 /// Registers a child that has just been forked as its parent was.

@@ -108,6 +108,11 @@ macro_rules! integer {
                 switch();
                 self.0.fetch_max(value, ordering)
             }
+
+            pub(crate) fn fetch_min(&self, value: $value, ordering: Ordering) -> $value {
+                switch();
+                self.0.fetch_min(value, ordering)
+            }
         }
     };
 }

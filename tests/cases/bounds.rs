@@ -427,3 +427,25 @@ fn steady_expiry_at_full_capacity_is_a_plateau() {
         );
     }
 }
+
+#[test]
+fn one_dead_entry_is_found_behind_thousands_of_stale_minima() {
+    // Overwritten without a lifetime: their lanes are clear, the minima above them are too low.
+    with_cache(
+        [config(10_000, 1, true)],
+        |b| b,
+        |rig| {
+            for key in 0..10_000 {
+                rig.cache.insert_with_ttl(key, rig.value(key), S);
+            }
+            for key in 0..9_999 {
+                rig.cache.insert(key, rig.value(key));
+            }
+            rig.clock.advance(10 * S);
+            rig.cache.insert(20_000, rig.value(20_000));
+            let stats = rig.cache.stats();
+            assert_eq!((stats.evicted, stats.expired_by_write), (0, 1), "{stats:?}");
+            assert_eq!(stats.live_evicted_while_dead, 0);
+        },
+    );
+}

@@ -451,3 +451,104 @@ fn a_counter_that_is_evicted_tells_its_final_value() {
         cache.validate();
     }
 }
+
+#[test]
+fn nobody_pays_for_a_backlog_of_dead_entries_without_weight() {
+    let clock = ManualClock::new();
+    let builder = Cache::builder().max_weight(100, |_, weight| *weight);
+    let cache: Cache<u64, u64> = builder.clock(clock.clone()).shards(4).build().unwrap();
+    for key in 0..10_000 {
+        cache.insert_with_ttl(key, 0, S);
+    }
+    for key in 20_000..20_010 {
+        cache.insert(key, 10);
+    }
+    clock.advance(10 * S);
+    let before = cache.stats().expired_by_write;
+    cache.insert(30_000, 10);
+    let paid = cache.stats().expired_by_write - before;
+    assert!(paid <= 16, "one insert took out {paid}");
+    cache.validate();
+}
+
+#[test]
+fn a_cache_that_does_not_evict_is_not_full_while_an_entry_is_over() {
+    let full = |most: u64, clock: &ManualClock| -> Builder<u64, u64> {
+        let builder = Cache::builder().policy(Policy::no_eviction());
+        builder.max_entries(most).shards(1).clock(clock.clone())
+    };
+    // One that is over among many that were renewed, which the lane does not know.
+    let clock = ManualClock::new();
+    let cache = full(200, &clock).time_to_idle(10 * S).build().unwrap();
+    for key in 0..200 {
+        cache.try_insert(key, key).unwrap();
+    }
+    clock.advance(5 * S);
+    for key in 0..199 {
+        assert_eq!(cache.get(&key), Some(key));
+    }
+    clock.advance(7 * S);
+    assert_eq!(cache.live_count(), 199);
+    assert!(cache.try_insert(1_000, 1).is_ok());
+    // One that is over just after somebody has looked in vain.
+    let clock = ManualClock::new();
+    let cache = full(1, &clock).build().unwrap();
+    cache.insert_with_ttl(1, 1, S / 2_000);
+    clock.advance(S / 2_500);
+    let refused = cache.try_insert(2, 2).unwrap_err();
+    assert_eq!(refused.reason, RefusedReason::Full);
+    clock.advance(S / 5_000);
+    assert!(cache.try_insert(2, 2).is_ok());
+}
+
+#[test]
+fn the_nearest_deadline_is_what_reads_have_made_of_it() {
+    let mut right = 0;
+    for _ in 0..100 {
+        let clock = ManualClock::new();
+        let cache: Cache<u64, u64> = Cache::builder()
+            .max_entries(8)
+            .policy(Policy::nearest_deadline())
+            .time_to_idle(100 * S)
+            .clock(clock.clone())
+            .build()
+            .unwrap();
+        for key in 0..8 {
+            cache.insert(key, key);
+        }
+        clock.advance(50 * S);
+        for key in 0..7 {
+            assert!(cache.get(&key).is_some());
+        }
+        cache.insert(100, 100);
+        right += usize::from(!cache.contains_key(&7));
+    }
+    assert_eq!(right, 100);
+}
+
+#[test]
+fn among_equal_deadlines_the_old_do_not_stay_for_ever() {
+    let cache: Cache<u64, u64> = Cache::builder()
+        .max_entries(1_000)
+        .shards(1)
+        .policy(Policy::nearest_deadline())
+        .clock(ManualClock::new())
+        .build()
+        .unwrap();
+    for key in 0..11_000 {
+        cache.insert(key, key);
+    }
+    let old = (0..1_000).filter(|key| cache.contains_key(key)).count();
+    // Each has survived ten thousand draws of one in a thousand.
+    assert!(old < 30, "{old} of the first thousand are left");
+}
+
+#[test]
+fn what_is_refused_is_counted() {
+    let cache = weighed(10).build().unwrap();
+    cache.insert(1, 11);
+    cache.insert_with_ttl(1, 12, S);
+    assert!(cache.try_insert(1, 13).is_err());
+    assert_eq!(cache.stats().refused, 2);
+    assert_eq!(cache.stats().evicted, 0);
+}

@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 
 use ebbtide::{Clock, Lifetime, ManualClock, RemovalCause};
 
+/// Keys are the numbers below this.
+pub(crate) const KEYS: u64 = 5_000;
+
 /// No deadline that is known exactly.
 pub(crate) const UNKNOWN: u64 = u64::MAX;
 
@@ -118,6 +121,16 @@ pub(crate) struct Books {
     pub(crate) explicit_maybe: AtomicU64,
     pub(crate) hits: AtomicU64,
     pub(crate) misses: AtomicU64,
+    prolonged: Box<[Prolonged]>,
+}
+
+/// Calls that give a key's entry a new value with another deadline. The deadline changes first, and a
+/// read in between may find the old value with the new deadline (rule P5).
+#[derive(Default)]
+struct Prolonged {
+    under_way: AtomicU64,
+    /// When the last of them ended.
+    ended: AtomicU64,
 }
 
 /// What was known before a read began.
@@ -152,6 +165,7 @@ impl Books {
             explicit_maybe: zero(),
             hits: zero(),
             misses: zero(),
+            prolonged: (0..KEYS).map(|_| Prolonged::default()).collect(),
         })
     }
 
@@ -199,6 +213,22 @@ impl Books {
             now: self.time.now(),
             sequence: self.sequence.load(SeqCst),
         }
+    }
+
+    /// Runs a call that may give the key's entry a new value with another deadline.
+    pub(crate) fn while_prolonging<R>(&self, key: u64, call: impl FnOnce() -> R) -> R {
+        let prolonged = &self.prolonged[key as usize];
+        prolonged.under_way.fetch_add(1, SeqCst);
+        let answer = call();
+        prolonged.ended.fetch_max(self.time.now(), SeqCst);
+        prolonged.under_way.fetch_sub(1, SeqCst);
+        answer
+    }
+
+    /// Whether such a call may have been under way since `before`.
+    fn was_prolonged(&self, key: u64, before: Before) -> bool {
+        let prolonged = &self.prolonged[key as usize];
+        prolonged.under_way.load(SeqCst) > 0 || prolonged.ended.load(SeqCst) >= before.now
     }
 
     /// The cache answered that it stored this value.
@@ -360,7 +390,7 @@ impl Item {
         self.assert_intact();
         assert_eq!(self.key, key, "another key's value: {self:?}");
         assert!(
-            before.now < self.deadline,
+            before.now < self.deadline || self.books.was_prolonged(key, before),
             "{self:?} was read at {} or later",
             before.now
         );

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ebbtide::{Builder, Cache, Lifetime, Policy, Reaper, Stats, Strategy};
 
-use crate::books::{Books, Item, Key, Random, Time, UNKNOWN};
+use crate::books::{Books, Item, KEYS, Key, Random, Time, UNKNOWN};
 use crate::common::{PATIENCE, assert_counts_agree};
 use crate::worker::Worker;
 
@@ -87,7 +87,7 @@ impl Plan {
             policy: random.one_in(2),
             shards: [1, 2, 16, 64][random.below(4) as usize],
             record: random.one_in(2),
-            keys: [2, 10, 200, 5_000][random.below(4) as usize],
+            keys: [2, 10, 200, KEYS][random.below(4) as usize],
             threads: 2 + random.below(4),
             ends_busy: random.one_in(4),
         }

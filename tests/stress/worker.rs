@@ -273,7 +273,15 @@ impl<'r> Worker<'r> {
         let mut spare = Some(item);
         let mut seen = None;
         let mut put = serial;
-        let done = self.handles[0].compute(books.key(key), |found| {
+        let cache = &self.handles[0];
+        let compute = |decide: &mut dyn FnMut(Option<&Item>) -> Op<Item>| {
+            if wish == 4 {
+                books.while_prolonging(key, || cache.compute(books.key(key), decide))
+            } else {
+                cache.compute(books.key(key), decide)
+            }
+        };
+        let done = compute(&mut |found| {
             if let Some(found) = found {
                 found.assert_readable(key, before);
             }

@@ -8,6 +8,7 @@ mod adapters;
 mod child;
 mod costs;
 mod counters;
+mod evictions;
 mod hit_ratio;
 mod idle;
 /// Reading traces, as the library's `replay` example does it.
@@ -114,6 +115,8 @@ enum Bench {
     Scaling(scaling::ScalingArgs),
     /// What callers wait and what memory is held while entries expire: the latency lab
     Latency(latency::LatencyArgs),
+    /// Bounded caches that are full: inserts that evict, and reads with inserts on a miss
+    Evictions(evictions::EvictionsArgs),
     /// Hit ratios of bounded caches on request traces
     HitRatio(hit_ratio::HitRatioArgs),
     /// Redis as a reference: its reclaim lag, and the library hour beside ebbtide's
@@ -162,6 +165,7 @@ fn run(cli: &Cli) -> Result<(), Box<dyn Error>> {
         Bench::Mixed(args) => mixed::run(options, args),
         Bench::Counters(args) => counters::run(options, args),
         Bench::Scaling(args) => scaling::run(options, args),
+        Bench::Evictions(args) => evictions::run(options, args),
         Bench::HitRatio(args) => hit_ratio::run(options, args)?,
         Bench::Costs(args) => match costs::run(options, args)? {
             Some(report) => report,

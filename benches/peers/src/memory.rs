@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::Options;
 use crate::adapters::{HOUR, Hashers, Plan, Store, View, Visitor};
-use crate::adapters::{visit_all, visit_caches, visit_lifetimes, visit_maps};
+use crate::adapters::{visit_all, visit_bounded, visit_caches, visit_lifetimes, visit_maps};
 use crate::child::{self, Answer, ask};
 use crate::keys::{count_name, scattered};
 use crate::machine::{peak_resident_bytes, resident_bytes};
@@ -59,14 +59,15 @@ impl Visitor for Weigh<'_> {
         }
         let before = resident_bytes();
         let store = S::build(&plan(self.task.entries, lifetime_of(self.task.lifetime)));
-        for i in 0..self.task.entries as u64 {
+        let keys = S::FILLS * self.task.entries as u64;
+        for i in 0..keys {
             store.insert(scattered(i), i);
         }
         store.settle();
         let after = resident_bytes();
         let peak = peak_resident_bytes();
         let view = store.view();
-        let held = (0..self.task.entries as u64)
+        let held = (0..keys)
             .filter(|&i| view.get(scattered(i)) == Some(i))
             .count() as f64;
         self.answer = Some(child::figures([
@@ -80,6 +81,7 @@ impl Visitor for Weigh<'_> {
 pub(crate) fn measure(task: &Task) -> Option<Answer> {
     let mut weigh = Weigh { task, answer: None };
     visit_all(Hashers::Both, &mut weigh);
+    visit_bounded(&mut weigh);
     weigh.answer
 }
 
@@ -135,14 +137,18 @@ pub(crate) fn run(options: &Options, args: &MemoryArgs) -> Result<Report, Box<dy
         "Each figure from a fresh process, {rounds} round(s) in turn. The peak counts what growing needed at once."
     );
     println!(
+        "\"ebbtide, bounded\" is full: it gets twice the entries it may hold, and evicts half."
+    );
+    println!(
         "quick_cache and TinyUFO, which must be bounded, get room for 1/16 more entries. A ratio below 1: ebbtide is smaller.\n"
     );
     for lifetime in [Some(HOUR), None] {
-        let names = match lifetime {
+        let mut names = match lifetime {
             Some(_) => Names::with_lifetimes(options),
             None => Names::without_lifetimes(options),
-        }
-        .names;
+        };
+        visit_bounded(&mut names);
+        let names = names.names;
         for &entries in &args.entries {
             let mut rounds_of = vec![Vec::new(); names.len()];
             for _ in 0..rounds {

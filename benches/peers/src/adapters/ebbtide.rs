@@ -1,4 +1,4 @@
-//! ebbtide: with its defaults, unbounded.
+//! ebbtide: with its defaults, unbounded, and once bounded.
 
 use super::{HOUR, Plan, Store, View, Visitor};
 
@@ -12,8 +12,16 @@ pub(super) fn visit_lifetimes<V: Visitor>(visitor: &mut V) {
     visitor.visit::<EbbtidePerEntry>();
 }
 
+/// Where the cost of a bound is asked for.
+pub(super) fn visit_bounded<V: Visitor>(visitor: &mut V) {
+    visitor.visit::<EbbtideBounded>();
+}
+
 fn cache(plan: &Plan) -> ::ebbtide::Cache<u64, u64> {
-    let builder = ::ebbtide::Cache::builder();
+    built(::ebbtide::Cache::builder(), plan)
+}
+
+fn built(builder: ::ebbtide::Builder<u64, u64>, plan: &Plan) -> ::ebbtide::Cache<u64, u64> {
     let builder = match plan.lifetime {
         Some(lifetime) => builder.time_to_live(lifetime),
         None => builder,
@@ -47,6 +55,39 @@ impl Store for Ebbtide {
 }
 
 impl View for &Ebbtide {
+    #[inline]
+    fn get(&self, key: u64) -> Option<u64> {
+        self.0.get(&key)
+    }
+}
+
+/// Bounded by just as many entries as it is to hold: full to the brim.
+struct EbbtideBounded(::ebbtide::Cache<u64, u64>);
+
+impl Store for EbbtideBounded {
+    const FILLS: u64 = 2;
+    type View<'a> = &'a Self;
+
+    fn name() -> String {
+        "ebbtide, bounded".to_owned()
+    }
+
+    fn build(plan: &Plan) -> Self {
+        let builder = ::ebbtide::Cache::builder().max_entries(plan.entries as u64);
+        Self(built(builder, plan))
+    }
+
+    fn view(&self) -> &Self {
+        self
+    }
+
+    #[inline]
+    fn insert(&self, key: u64, value: u64) {
+        self.0.insert(key, value);
+    }
+}
+
+impl View for &EbbtideBounded {
     #[inline]
     fn get(&self, key: u64) -> Option<u64> {
         self.0.get(&key)

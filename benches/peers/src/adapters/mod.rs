@@ -39,6 +39,9 @@ pub(crate) trait Store: Sized + Send + Sync + 'static {
     const BASE: &'static str = EBBTIDE;
     /// The same structure as another contender, only read in another way.
     const READS_ONLY: bool = false;
+    /// How many times as many keys as entries it gets where its memory is measured:
+    /// what evicts must have evicted.
+    const FILLS: u64 = 1;
 
     /// What a thread reads through: the store itself, or a pin it holds.
     type View<'a>: View
@@ -128,7 +131,14 @@ pub(crate) fn visit_lifetimes<V: Visitor>(hashers: Hashers, visitor: &mut V) {
     caches::visit_lifetimes(hashers, visitor);
 }
 
-/// Everybody.
+/// The library once more, bounded, beside itself without a bound.
+#[cfg_attr(not(feature = "ebbtide"), expect(unused_variables))]
+pub(crate) fn visit_bounded<V: Visitor>(visitor: &mut V) {
+    #[cfg(feature = "ebbtide")]
+    ebbtide::visit_bounded(visitor);
+}
+
+/// Everybody, but for who is bounded only to show what that costs.
 pub(crate) fn visit_all<V: Visitor>(hashers: Hashers, visitor: &mut V) {
     #[cfg(feature = "ebbtide")]
     ebbtide::visit_lifetimes(visitor);
@@ -178,6 +188,7 @@ mod tests {
                 seen: Vec::new(),
             };
             visit_all(Hashers::Both, &mut contract);
+            visit_bounded(&mut contract);
             let seen = contract.seen.join("; ");
             for peer in ["moka", "mini-moka", "quick_cache", "TinyUFO"] {
                 assert!(contract.seen.iter().any(|name| name == peer), "{seen}");

@@ -93,10 +93,12 @@ pub(super) fn contenders(
             _ => OPT,
         })];
         #[cfg(feature = "ebbtide")]
-        all.push(plain(EBBTIDE, ours::plain));
-        all.push(plain("ebbtide, clock", ours::clock));
-        all.push(plain("ebbtide, fifo", ours::fifo));
-        all.push(plain("ebbtide, random", ours::random));
+        all.extend([
+            plain(EBBTIDE, ours::plain),
+            plain("ebbtide, clock", ours::clock),
+            plain("ebbtide, fifo", ours::fifo),
+            plain("ebbtide, random", ours::random),
+        ]);
         all.extend([
             plain("moka", moka::<SOMETIMES>),
             plain("moka, tasks after every insert", moka::<ALWAYS>),

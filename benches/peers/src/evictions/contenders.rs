@@ -1,47 +1,17 @@
-//! `evictions`: bounded caches that are full. Fresh keys, so that every insert has
-//! to make room, and a mixed load as a cache has it: a get, and an insert on a miss.
+//! Who takes part: bounded by entries, with their defaults otherwise.
 
-use std::cell::Cell;
+use std::hash::BuildHasher;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
-use clap::Args;
 use foyer_memory::{CacheBuilder, EvictionConfig, LfuConfig, S3FifoConfig};
 use quick_cache::sync::DefaultLifecycle;
 use quick_cache::{DefaultHashBuilder, UnitWeighter};
 
-use crate::Options;
 use crate::adapters::{Fast, HOUR, Hasher, Hashers, Sip};
-use crate::keys::{Draw, count_name, scattered, sequence};
-use crate::reads::print_fastest;
-use crate::report::{EBBTIDE, Figure, Report};
-use crate::rounds::{CHUNK, COST, RATE, Timing, Work, rate};
-use crate::wave::{latency, longest, spinning};
-
-#[derive(Args, Debug)]
-pub(crate) struct EvictionsArgs {
-    /// Capacities in entries, at least 100, separated by commas [default: 10000,100000,1000000; with --quick the
-    /// first two]
-    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(100..=100_000_000))]
-    capacities: Vec<u64>,
-    /// Numbers of threads, separated by commas
-    #[arg(long, value_delimiter = ',', default_value = "1,2")]
-    threads: Vec<usize>,
-}
-
-/// How many times the capacity is inserted before anything is measured.
-const FILLS: u64 = 2;
-/// Keys of the mixed load, in capacities.
-const KEYS: u64 = 10;
-/// Sequences of the mixed load that are put one after another: together so long
-/// that a cache has forgotten their beginning when they begin again.
-const SEQUENCES: u64 = 8;
-/// Windows in which inserts are timed one by one: the slowest are rare.
-const WINDOWS: u32 = 4;
+use crate::report::EBBTIDE;
 
 /// A bounded cache from u64 to u64.
-trait Bounded: Sized + Send + Sync + 'static {
+pub(super) trait Bounded: Sized + Send + Sync + 'static {
     /// Which contender this one's figures are compared with.
     const BASE: &'static str = EBBTIDE;
 
@@ -59,11 +29,11 @@ trait Bounded: Sized + Send + Sync + 'static {
 }
 
 /// Gets to see contenders as types.
-trait BoundedVisitor {
+pub(super) trait BoundedVisitor {
     fn visit<B: Bounded>(&mut self);
 }
 
-fn visit<V: BoundedVisitor>(hashers: Hashers, visitor: &mut V) {
+pub(super) fn visit<V: BoundedVisitor>(hashers: Hashers, visitor: &mut V) {
     #[cfg(feature = "ebbtide")]
     {
         visitor.visit::<Ebbtide<false>>();
@@ -89,7 +59,7 @@ fn visit_with<M: Hasher, Q: Hasher, F: Hasher, V: BoundedVisitor>(visitor: &mut 
     visitor.visit::<Foyer<Lfu, F>>();
 }
 
-const EBBTIDE_TTL: &str = "ebbtide, ttl";
+pub(super) const EBBTIDE_TTL: &str = "ebbtide, ttl";
 
 /// The one to compare with: what has lifetimes with what has lifetimes.
 const fn base(ttl: bool) -> &'static str {
@@ -285,11 +255,76 @@ impl Bounded for TinyUfo {
     }
 }
 
-/// The hasher in a type of foyer's, which does not export its default one.
+/// Names foyer's default hasher, a type that foyer-memory does not export.
 trait HasherOf {
     type Hasher;
 }
 
-impl<S: Hasher> HasherOf for foyer_memory::Cache<u64, u64, S> {
+impl<S: BuildHasher + Send + Sync + 'static> HasherOf for foyer_memory::Cache<u64, u64, S> {
     type Hasher = S;
+}
+
+type FoyerHasher = <foyer_memory::Cache<u64, u64> as HasherOf>::Hasher;
+
+impl Hasher for FoyerHasher {
+    const SUFFIX: &'static str = "";
+}
+
+/// A policy of foyer's, with its own default parameters.
+trait FoyerPolicy: Send + Sync + 'static {
+    const NAME: &'static str;
+    fn config() -> EvictionConfig;
+}
+
+struct S3Fifo;
+
+impl FoyerPolicy for S3Fifo {
+    const NAME: &'static str = "foyer s3fifo";
+
+    fn config() -> EvictionConfig {
+        S3FifoConfig::default().into()
+    }
+}
+
+struct Lfu;
+
+impl FoyerPolicy for Lfu {
+    const NAME: &'static str = "foyer lfu";
+
+    fn config() -> EvictionConfig {
+        LfuConfig::default().into()
+    }
+}
+
+struct Foyer<P, S: Hasher>(foyer_memory::Cache<u64, u64, S>, PhantomData<P>);
+
+impl<P: FoyerPolicy, S: Hasher> Bounded for Foyer<P, S> {
+    fn name() -> String {
+        format!("{}{}", P::NAME, S::SUFFIX)
+    }
+
+    fn build(capacity: u64) -> Self {
+        let builder = CacheBuilder::new(capacity as usize)
+            .with_eviction_config(P::config())
+            .with_hash_builder(S::default());
+        Self(builder.build(), PhantomData)
+    }
+
+    #[inline]
+    fn get(&self, key: u64) -> Option<u64> {
+        self.0.get(&key).map(|entry| *entry.value())
+    }
+
+    #[inline]
+    fn insert(&self, key: u64, value: u64) {
+        drop(self.0.insert(key, value));
+    }
+
+    fn held(&self) -> Option<u64> {
+        Some(self.0.entries() as u64)
+    }
+
+    fn most(&self, capacity: u64) -> Option<u64> {
+        Some(capacity)
+    }
 }
