@@ -105,7 +105,9 @@ fn what_weighs_nothing_is_never_evicted_for_weight() {
             check(&both, 10);
             assert!(both.entry_count() <= 100);
         }
-        assert_eq!((both.entry_count(), both.weight()), (100, 10));
+        // (Who goes for an entry's room may have weighed something.)
+        assert_eq!(both.entry_count(), 100);
+        assert!((5..=10).contains(&both.weight()), "{}", both.weight());
     }
 }
 
