@@ -101,7 +101,7 @@ impl<K, V, S> Builder<K, V, S> {
     ///
     /// The bound is one for all shards: `entries` of them fit before the first is evicted. It is hard
     /// whenever no write is under way; while some are, each may exceed it by the one entry that it is
-    /// adding. What has left and waits for readers to let go ([`Stats::limbo`](crate::Stats::limbo))
+    /// adding. (Writers that are one too many together may each evict one.) What has left and waits for readers to let go ([`Stats::limbo`](crate::Stats::limbo))
     /// is not counted.
     pub fn max_entries(mut self, entries: u64) -> Self {
         self.max_entries = Some(entries);
