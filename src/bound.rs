@@ -169,8 +169,8 @@ impl<K, V> Bound<K, V> {
             // Before the entry is counted, which would be in the way of another with room.
             return Err(NoRoom);
         }
-        raise(&self.entries, 1, most)?;
-        self.add_weight(weight).inspect_err(|_| {
+        add_within(&self.entries, 1, most)?;
+        self.raise(weight).inspect_err(|_| {
             self.entries.fetch_sub(1, Ordering::Relaxed);
         })
     }
@@ -179,13 +179,6 @@ impl<K, V> Bound<K, V> {
         let most = self.most_weight.load(Ordering::Relaxed);
         let sum = self.weight.load(Ordering::Relaxed).checked_add(weight);
         self.weighs() && weight > 0 && sum.is_none_or(|sum| sum > most)
-    }
-
-    fn add_weight(&self, weight: u64) -> Result<(), NoRoom> {
-        if !self.weighs() || weight == 0 {
-            return Ok(());
-        }
-        raise(&self.weight, weight, self.limit(&self.most_weight))
     }
 
     /// How far a sum may be raised before anything leaves.
@@ -213,7 +206,10 @@ impl<K, V> Bound<K, V> {
     /// As for [`add`](Self::add).
     #[inline]
     pub(crate) fn raise(&self, by: u64) -> Result<(), NoRoom> {
-        self.add_weight(by)
+        if !self.weighs() || by == 0 {
+            return Ok(());
+        }
+        add_within(&self.weight, by, self.limit(&self.most_weight))
     }
 
     /// Uncounts the weight by which an entry falls short of the one whose place it has taken, or that
@@ -274,7 +270,7 @@ impl<K, V> Bound<K, V> {
 
 /// Adds to a sum that must not pass `most`.
 #[inline]
-fn raise(sum: &AtomicU64, by: u64, most: u64) -> Result<(), NoRoom> {
+fn add_within(sum: &AtomicU64, by: u64, most: u64) -> Result<(), NoRoom> {
     let mut seen = sum.load(Ordering::Relaxed);
     loop {
         let raised = seen.checked_add(by).filter(|&raised| raised <= most);

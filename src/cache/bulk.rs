@@ -11,7 +11,8 @@ use std::iter::FusedIterator;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::Cache;
-use super::core::{Core, Written, judge};
+use super::core::{Core, judge};
+use super::room::Written;
 use crate::RemovalCause;
 use crate::reclaim::{Guard, pin};
 use crate::shard::{Look, Shard};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use equivalent::Equivalent;
 
 use super::Cache;
-use super::core::Written;
+use super::room::Written;
 use crate::RemovalCause;
 use crate::clock::Reading;
 use crate::entry::word::NEVER;

@@ -6,6 +6,7 @@ mod deadline;
 mod extend;
 mod pinned;
 mod read;
+mod room;
 #[cfg(test)]
 mod tests;
 mod update;

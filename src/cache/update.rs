@@ -6,16 +6,17 @@ use std::hash::{BuildHasher, Hash};
 use equivalent::Equivalent;
 
 use super::Cache;
-use super::core::{Address, Written, judge};
+use super::core::{Address, judge};
+use super::room::Written;
 use super::write::NotStored;
 use crate::RemovalCause;
 use crate::counter::{self, Counter, Step, as_counter};
 use crate::entry::word::DEAD;
-use crate::error::{CounterError, Refused, RefusedReason};
+use crate::error::{CounterError, Refused};
 use crate::index::Glance;
 use crate::lifetime::Lifetime;
 use crate::reclaim::pin;
-use crate::shard::{Arrival, Lack};
+use crate::shard::{Arrival, Lack, Rejected};
 use crate::slab::SlotRef;
 use crate::stats::Path;
 
@@ -259,18 +260,16 @@ where
         let released = hold.release();
         drop(guard);
         core.finish_write(address.shard, released, written);
-        let Err(Arrival { key, value, .. }) = done else {
+        let Err(arrival) = done else {
             return Ok(Computed::Replaced);
         };
-        let reason = match lack {
-            None => return Err(NotStored::Again(key, value)),
-            Some(Lack::Room) if core.make_room_before(address.shard, time) => {
-                return Err(NotStored::Again(key, value));
-            }
-            Some(Lack::Room) => RefusedReason::Full,
-            Some(Lack::Slot) => RefusedReason::NoSlot,
+        let again = match lack {
+            None => arrival,
+            Some(lack) => self
+                .after_rejection(address.shard, time, Rejected(arrival, lack))
+                .map_err(NotStored::Refused)?,
         };
-        Err(NotStored::Refused(Refused { key, value, reason }))
+        Err(NotStored::Again(again.key, again.value))
     }
 
     /// A live entry's counter is closed: somebody is about to unlink it under the lock. Waits for
@@ -287,7 +286,7 @@ where
     ///
     /// # Errors
     /// Gives `new` back if there is no live entry or it does not equal `expected` (or if the cache
-    /// cannot take it: see [`RefusedReason`]).
+    /// cannot take it: see [`RefusedReason`](crate::RefusedReason)).
     ///
     /// # Cost
     /// A comparison without any lock, then as [`insert`](Self::insert); for a [`Counter`] one
@@ -334,7 +333,7 @@ where
     ///
     /// # Errors
     /// [`CounterError::Overflow`] if the sum would leave −2^62 … 2^62 − 1; the counter stays.
-    /// [`CounterError::Full`] if the cache cannot take a new counter: see [`RefusedReason`].
+    /// [`CounterError::Full`] if the cache cannot take a new counter: see [`RefusedReason`](crate::RefusedReason).
     ///
     /// # Cost
     /// A lookup and one compare-and-swap on the entry; a lock only to create a counter.

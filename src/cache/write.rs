@@ -6,7 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use equivalent::Equivalent;
 
 use super::Cache;
-use super::core::{Address, Written, judge};
+use super::core::{Address, judge};
+use super::room::Written;
 use crate::RemovalCause;
 use crate::clock::Reading;
 use crate::entry::word::Found;
@@ -24,6 +25,13 @@ pub(super) enum NotStored<K, V> {
     Again(K, V),
     /// The cache cannot take it.
     Refused(Refused<K, V>),
+}
+
+/// What becomes of a key's live entry when another is to be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum IfLive {
+    Replace,
+    Leave,
 }
 
 impl<K, V, S> Cache<K, V, S>
@@ -85,27 +93,50 @@ where
             self.invalidate(&key);
             return Ok(());
         };
-        let mut arrival = Arrival {
+        let arrival = Arrival {
             hash,
             key,
             value,
             span,
             weight,
         };
+        self.store(shard, arrival, time, IfLive::Replace).map(drop)
+    }
+
+    /// Stores an entry, in the place of whatever the key had; or gives it back if the key has a live
+    /// entry that is to stay.
+    fn store(
+        &self,
+        shard: usize,
+        arrival: Arrival<K, V>,
+        time: Reading<'_>,
+        if_live: IfLive,
+    ) -> Result<Option<Arrival<K, V>>, Refused<K, V>> {
+        let core = &*self.core;
+        let mut arrival = arrival;
         loop {
+            let (hash, weight) = (arrival.hash, arrival.weight);
             let guard = pin();
             // The line that the lookup will wait for, while the lock is being taken.
             core.shards[shard].prefetch_index(hash, &guard);
             let mut hold = core.hold_at(shard, time, &guard);
             let found = hold.find(hash, |k| *k == arrival.key);
             let outcome = match found {
+                None => hold.link(arrival).map(|slot| Written::new(slot, weight)),
                 Some(place) => match hold.settle(&place) {
+                    Found::Live(_) if if_live == IfLive::Leave => {
+                        let released = hold.release();
+                        core.finish_write(shard, released, Written::NOTHING);
+                        return Ok(Some(arrival));
+                    }
                     Found::Live(_) => {
                         Self::swap(&mut hold, place, arrival, RemovalCause::Replaced, 0)
                     }
-                    over => Self::replace_expired(&mut hold, place, over, arrival),
+                    over => {
+                        let lag = hold.lag_of(place.slot, over);
+                        Self::swap(&mut hold, place, arrival, RemovalCause::Expired, lag)
+                    }
                 },
-                None => hold.link(arrival).map(|slot| Written::new(slot, weight)),
             };
             let (mut written, rejected) = match outcome {
                 Ok(written) => (written, None),
@@ -116,7 +147,7 @@ where
             drop(guard);
             core.finish_write(shard, released, written);
             match rejected {
-                None => return Ok(()),
+                None => return Ok(None),
                 Some(rejected) => arrival = self.after_rejection(shard, time, rejected)?,
             }
         }
@@ -124,7 +155,7 @@ where
 
     /// What was rejected, if there is room for it now.
     #[cold]
-    fn after_rejection(
+    pub(super) fn after_rejection(
         &self,
         shard: usize,
         time: Reading<'_>,
@@ -179,57 +210,18 @@ where
             return Err(NotStored::Refused(Refused::too_heavy(key, value)));
         }
         let Address { shard, hash } = core.address(&key);
-        let mut arrival = Arrival {
+        let arrival = Arrival {
             hash,
             key,
             value,
             span,
             weight,
         };
-        loop {
-            let guard = pin();
-            let mut hold = core.hold_at(shard, time, &guard);
-            let found = hold.find(hash, |k| *k == arrival.key);
-            let outcome = match found {
-                Some(place) => match hold.settle(&place) {
-                    Found::Live(_) => {
-                        // (Dropped without the lock.)
-                        let released = hold.release();
-                        core.finish_write(shard, released, Written::NOTHING);
-                        return Err(NotStored::Again(arrival.key, arrival.value));
-                    }
-                    over => Self::replace_expired(&mut hold, place, over, arrival),
-                },
-                None => hold.link(arrival).map(|slot| Written::new(slot, weight)),
-            };
-            let (mut written, rejected) = match outcome {
-                Ok(written) => (written, None),
-                Err(rejected) => (Written::NOTHING, Some(rejected)),
-            };
-            core.make_room_at_once(&mut hold, &mut written);
-            let released = hold.release();
-            drop(guard);
-            core.finish_write(shard, released, written);
-            match rejected {
-                None => return Ok(()),
-                Some(rejected) => {
-                    arrival = self
-                        .after_rejection(shard, time, rejected)
-                        .map_err(NotStored::Refused)?;
-                }
-            }
+        match self.store(shard, arrival, time, IfLive::Leave) {
+            Ok(None) => Ok(()),
+            Ok(Some(Arrival { key, value, .. })) => Err(NotStored::Again(key, value)),
+            Err(refused) => Err(NotStored::Refused(refused)),
         }
-    }
-
-    /// Puts a new entry in the place of one that is over.
-    fn replace_expired<'s>(
-        hold: &mut Hold<'s, K, V>,
-        place: Place<'s>,
-        over: Found,
-        arrival: Arrival<K, V>,
-    ) -> Result<Written, Rejected<K, V>> {
-        let lag = hold.lag_of(place.slot, over);
-        Self::swap(hold, place, arrival, RemovalCause::Expired, lag)
     }
 
     /// Puts a new entry in the place of an old one, whose cause is settled, and counts its weight.

@@ -69,7 +69,7 @@ struct State {
     order: Option<Order>,
     /// What entries weigh; 1 each, and empty, where they are not weighed.
     weights: Side<u64>,
-    /// Their sum over all linked entries; kept only where there is a bound.
+    /// Their sum over all linked entries.
     load: u64,
     tally: Tally,
     /// The lane block where the sweep goes on.
