@@ -21,7 +21,7 @@ mod load;
 mod machine;
 mod measure;
 pub(crate) mod plain;
-mod plots;
+pub(crate) mod plots;
 mod record;
 mod report;
 mod scenario;

@@ -13,9 +13,11 @@ use super::report::{label, time};
 use super::scenario::Scenario;
 use super::task::{Loop, Tick, grouped};
 
-const SIZE: (u32, u32) = (960, 420);
+pub(crate) const SIZE: (u32, u32) = (960, 420);
 const FONT: &str = "sans-serif";
-const INK: RGBColor = RGBColor(0x33, 0x3a, 0x40);
+/// Where plots and their heads begin.
+const LEFT: i32 = 91;
+pub(crate) const INK: RGBColor = RGBColor(0x33, 0x3a, 0x40);
 /// In the order of the contenders: the first is the library.
 const COLOURS: [RGBColor; 12] = [
     RGBColor(0x1f, 0x8a, 0x8c),
@@ -32,7 +34,7 @@ const COLOURS: [RGBColor; 12] = [
     RGBColor(0xd6, 0x9c, 0x9c),
 ];
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// A line with its name.
 struct Series {
@@ -302,7 +304,7 @@ impl Panel<'_> {
             .iter()
             .map(|(line, colour)| (line.name.as_str(), *colour))
             .collect();
-        let area = headed(area, &self.title, &names)?;
+        let area = headed(area, LEFT, &self.title, &names)?;
         let points = || shown.iter().flat_map(|(line, _)| &line.points);
         let (left, right) = self.x.range(points().map(|point| point.0), false);
         let (low, high) = self.y.range(points().map(|point| point.1), true);
@@ -370,24 +372,28 @@ impl Axis<'_> {
     }
 }
 
-/// Writes a title and the lines' names in their colours; gives the area below them.
-fn headed<'a>(area: &Area<'a>, title: &str, names: &[(&str, RGBColor)]) -> Outcome<Area<'a>> {
+/// Writes a title and the lines' names in their colours, from `left` on; gives the area below them.
+pub(crate) fn headed<'a>(
+    area: &Area<'a>,
+    left: i32,
+    title: &str,
+    names: &[(&str, RGBColor)],
+) -> Outcome<Area<'a>> {
     /// No font library is at hand to measure a text: about right for most.
     const PIXELS_PER_LETTER: usize = 7;
-    const LEFT: i32 = 91;
     const ROW: i32 = 16;
-    let (mut x, mut y) = (LEFT, 28);
+    let (mut x, mut y) = (left, 28);
     let mut places = Vec::new();
     for (name, colour) in names {
         let width = 40 + (name.chars().count() * PIXELS_PER_LETTER) as i32;
-        if x + width > SIZE.0 as i32 && x > LEFT {
-            (x, y) = (LEFT, y + ROW);
+        if x + width > SIZE.0 as i32 && x > left {
+            (x, y) = (left, y + ROW);
         }
         places.push(((x, y), *name, *colour));
         x += width;
     }
     let (head, rest) = area.split_vertically(y + ROW);
-    head.draw(&Text::new(title.to_owned(), (LEFT, 6), text(16)))?;
+    head.draw(&Text::new(title.to_owned(), (left, 6), text(16)))?;
     for ((x, y), name, colour) in places {
         head.draw(&Rectangle::new(
             [(x, y + 2), (x + 14, y + 10)],
@@ -398,6 +404,6 @@ fn headed<'a>(area: &Area<'a>, title: &str, names: &[(&str, RGBColor)]) -> Outco
     Ok(rest)
 }
 
-fn text(size: u32) -> TextStyle<'static> {
+pub(crate) fn text(size: u32) -> TextStyle<'static> {
     (FONT, size).into_font().color(&INK)
 }

@@ -4,7 +4,6 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::contenders::is_ours;
@@ -12,6 +11,7 @@ use super::replay::Tally;
 use super::tables::{group_means, metrics, names, whole_mean};
 use super::{GROUPS, Measured, Replay};
 use crate::lab::Outcome;
+use crate::lab::plots::{Area, INK, SIZE, headed, text};
 use crate::lab::task::grouped;
 
 const CELLS: &str = "cells.csv";
@@ -140,9 +140,9 @@ fn unwritable(path: &Path, error: &std::io::Error) -> String {
     format!("cannot write {}: {error}", path.display())
 }
 
-const WIDTH: u32 = 960;
 const HEIGHT: u32 = 460;
-const INK: RGBColor = RGBColor(0x33, 0x3a, 0x40);
+/// Where plots and their heads begin.
+const LEFT: i32 = 71;
 /// In the order of the contenders.
 const COLOURS: [RGBColor; 14] = [
     RGBColor(0x3d, 0x3d, 0x3d),
@@ -174,7 +174,7 @@ fn draw(trace: &str, replay: Replay, measured: &[Measured]) -> Outcome<String> {
     let mut svg = String::new();
     {
         let height = HEIGHT * metrics.len() as u32;
-        let root = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
+        let root = SVGBackend::with_string(&mut svg, (SIZE.0, height)).into_drawing_area();
         root.fill(&WHITE)?;
         for (area, (metric, of)) in root.split_evenly((metrics.len(), 1)).iter().zip(metrics) {
             let lines: Vec<Line> = names
@@ -204,13 +204,14 @@ fn draw(trace: &str, replay: Replay, measured: &[Measured]) -> Outcome<String> {
 }
 
 fn panel(
-    area: &DrawingArea<SVGBackend<'_>, Shift>,
+    area: &Area<'_>,
     title: &str,
     replay: Replay,
     metric: &str,
     lines: &[Line],
 ) -> Outcome<()> {
-    let area = headed(area, title, lines)?;
+    let names: Vec<_> = lines.iter().map(|line| (line.name, line.colour)).collect();
+    let area = headed(area, LEFT, title, &names)?;
     let points = || lines.iter().flat_map(|line| &line.points);
     let (mut low, mut high) = (f64::INFINITY, 1.0_f64);
     for &(capacity, _) in points() {
@@ -254,40 +255,4 @@ fn panel(
         chart.draw_series(marks.map(|&at| Circle::new(at, 3, line.colour.filled())))?;
     }
     Ok(())
-}
-
-/// Writes a title and the lines' names in their colours; gives the area below them.
-fn headed<'a>(
-    area: &DrawingArea<SVGBackend<'a>, Shift>,
-    title: &str,
-    lines: &[Line],
-) -> Outcome<DrawingArea<SVGBackend<'a>, Shift>> {
-    /// No font library is at hand to measure a text: about right for most.
-    const PIXELS_PER_LETTER: usize = 7;
-    const LEFT: i32 = 71;
-    const ROW: i32 = 16;
-    let (mut x, mut y) = (LEFT, 28);
-    let mut places = Vec::new();
-    for line in lines {
-        let width = 40 + (line.name.chars().count() * PIXELS_PER_LETTER) as i32;
-        if x + width > WIDTH as i32 && x > LEFT {
-            (x, y) = (LEFT, y + ROW);
-        }
-        places.push((x, y));
-        x += width;
-    }
-    let (head, rest) = area.split_vertically(y + ROW);
-    head.draw(&Text::new(title.to_owned(), (LEFT, 6), text(16)))?;
-    for ((x, y), line) in places.into_iter().zip(lines) {
-        head.draw(&Rectangle::new(
-            [(x, y + 2), (x + 14, y + 10)],
-            line.colour.filled(),
-        ))?;
-        head.draw(&Text::new(line.name, (x + 20, y), text(12)))?;
-    }
-    Ok(rest)
-}
-
-fn text(size: u32) -> TextStyle<'static> {
-    ("sans-serif", size).into_font().color(&INK)
 }
