@@ -121,7 +121,7 @@ impl Shard {
     /// One hold of a writer: gives a live entry the deadline `word`.
     fn change(&self, slot: usize, word: u64) {
         let mut lane = self.lane.lock();
-        let changed = self.words[slot].change(Self::is_due, false, |_| word);
+        let changed = self.words[slot].change(Self::is_due, None, |_| word);
         assert_eq!(changed, Found::Live(word));
         lane.file(slot as u32, filed_under(word));
         self.due.store(lane.min(), Release);

@@ -24,17 +24,25 @@ use loom::thread;
 use sync::{AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use word::{DEAD, Found, NEVER, Word};
 
+/// More than what the count of changes takes of a deadline.
+const TICK: u64 = 64;
 /// Time to idle.
-const IDLE: u64 = 50;
+const IDLE: u64 = 50 * TICK;
 /// When the model begins.
-const START: u64 = 60;
+const START: u64 = 60 * TICK;
 /// The entry's first deadline.
-const DEADLINE: u64 = 100;
+const DEADLINE: u64 = 100 * TICK;
+/// A deadline before that one.
+const SOONER: u64 = 80 * TICK;
+/// The end that a time to live has set.
+const CAP: u64 = 1_000 * TICK;
 
 struct Entry {
     word: Word,
     cap: AtomicU64,
     clock: AtomicU64,
+    /// The shard's; only one thread changes deadlines, as under the lock.
+    changes: std::sync::atomic::AtomicU64,
 }
 
 impl Entry {
@@ -43,6 +51,7 @@ impl Entry {
             word: Word::new(word),
             cap: AtomicU64::new(cap),
             clock: AtomicU64::new(now),
+            changes: std::sync::atomic::AtomicU64::new(0),
         })
     }
 
@@ -73,9 +82,17 @@ impl Entry {
 
     /// Gives the entry another span, as the shard does under its lock: the cap before the word.
     fn change_span(&self, word: u64, cap: u64) -> bool {
+        self.change_span_counted(Some(self.count()), word, cap)
+    }
+
+    fn count(&self) -> u64 {
+        self.changes.fetch_sub(1, Relaxed).wrapping_sub(1)
+    }
+
+    fn change_span_counted(&self, count: Option<u64>, word: u64, cap: u64) -> bool {
         let found = self.word.change(
             |word| self.is_due(word),
-            true,
+            count,
             |_| {
                 // Relaxed: the word's CAS releases it.
                 self.cap.store(cap, Relaxed);
@@ -316,7 +333,7 @@ fn remove_replace_and_persist_against_reap() {
         let (persisted, reaped, word) = against_reap(|entry| {
             entry
                 .word
-                .change(|word| entry.is_due(word), false, |_| NEVER)
+                .change(|word| entry.is_due(word), None, |_| NEVER)
         });
         match persisted {
             Found::Live(NEVER) => assert_eq!((reaped, word), (Found::Live(NEVER), NEVER)),
@@ -334,7 +351,7 @@ fn remove_replace_and_persist_against_reap() {
 /// A write gives the entry a span while a reader renews it. At rest the word must not be later
 /// than the cap.
 fn change_against_extension(write: impl FnOnce(&Entry) -> bool, renew: fn(&Entry)) -> Arc<Entry> {
-    let entry = Entry::new(DEADLINE, 1_000, START);
+    let entry = Entry::new(DEADLINE, CAP, START);
     let (changed, ()) = race(&entry, write, renew);
     assert!(changed, "nothing was due");
     let (word, cap) = (entry.word.load(), entry.cap.load(Acquire));
@@ -345,22 +362,27 @@ fn change_against_extension(write: impl FnOnce(&Entry) -> bool, renew: fn(&Entry
 
 /// The rule broken: the word first, the cap after it.
 fn change_cap_last(entry: &Entry, word: u64, cap: u64) -> bool {
-    let found = entry.word.change(|word| entry.is_due(word), true, |_| word);
+    let count = Some(entry.count());
+    let found = entry
+        .word
+        .change(|word| entry.is_due(word), count, |_| word);
     entry.cap.swap(cap, AcqRel);
     matches!(found, Found::Live(_))
 }
 
-/// The rule broken: an equal word stays equal.
-fn change_to_equal(entry: &Entry, word: u64, cap: u64) -> bool {
-    let found = entry.word.change(
-        |word| entry.is_due(word),
-        false,
-        |_| {
-            entry.cap.store(cap, Relaxed);
-            word
-        },
-    );
-    matches!(found, Found::Live(_))
+/// The rule broken: changes are not counted.
+fn change_uncounted(entry: &Entry, word: u64, cap: u64) -> bool {
+    entry.change_span_counted(None, word, cap)
+}
+
+/// Changes of which the last brings the word back to what it was, with another cap.
+fn sooner_and_back(change: fn(&Entry, u64, u64) -> bool, entry: &Entry) -> bool {
+    change(entry, SOONER, SOONER) && change(entry, DEADLINE, DEADLINE)
+}
+
+/// The same by way of no deadline.
+fn never_and_back(change: fn(&Entry, u64, u64) -> bool, entry: &Entry) -> bool {
+    change(entry, NEVER, NEVER) && change(entry, DEADLINE, DEADLINE)
 }
 
 /// The rule broken: the cap is read once, before the word.
@@ -374,7 +396,7 @@ fn renew_with_old_cap(entry: &Entry) {
 #[test]
 fn expire_touch_and_persist_against_idle_extension() {
     check("word_expire_sooner_against_extension", UNBOUNDED, || {
-        change_against_extension(|entry| entry.change_span(80, 80), Entry::renew);
+        change_against_extension(|entry| entry.change_span(SOONER, SOONER), Entry::renew);
     });
     check(
         "word_expire_to_the_same_against_extension",
@@ -384,11 +406,36 @@ fn expire_touch_and_persist_against_idle_extension() {
             change_against_extension(|entry| entry.change_span(DEADLINE, DEADLINE), Entry::renew);
         },
     );
+    let ways: [(_, fn(&Entry) -> bool, fn(&Entry) -> bool); 2] = [
+        (
+            "word_sooner_and_back_against_extension",
+            |entry| sooner_and_back(Entry::change_span, entry),
+            |entry| sooner_and_back(change_uncounted, entry),
+        ),
+        (
+            "word_never_and_back_against_extension",
+            |entry| never_and_back(Entry::change_span, entry),
+            |entry| never_and_back(change_uncounted, entry),
+        ),
+    ];
+    for (name, counted, uncounted) in ways {
+        check(name, UNBOUNDED, move || {
+            change_against_extension(counted, Entry::renew);
+        });
+        must_fail(
+            &format!("{name}: not counted"),
+            UNBOUNDED,
+            "the word outlives its cap",
+            move || {
+                change_against_extension(uncounted, Entry::renew);
+            },
+        );
+    }
     check("word_touch_against_extension", UNBOUNDED, || {
         let word = START + IDLE;
         let entry =
-            change_against_extension(move |entry| entry.change_span(word, 2_000), Entry::renew);
-        assert!(entry.word.load() >= word - 1, "a touch is lost");
+            change_against_extension(move |entry| entry.change_span(word, 2 * CAP), Entry::renew);
+        assert!(entry.word.load() > word - TICK, "a touch is lost");
     });
     check("word_persist_against_extension", UNBOUNDED, || {
         let entry = change_against_extension(|entry| entry.change_span(NEVER, NEVER), Entry::renew);
@@ -399,7 +446,7 @@ fn expire_touch_and_persist_against_idle_extension() {
         UNBOUNDED,
         "the word outlives its cap",
         || {
-            change_against_extension(|entry| change_cap_last(entry, 80, 80), Entry::renew);
+            change_against_extension(|entry| change_cap_last(entry, SOONER, SOONER), Entry::renew);
         },
     );
     must_fail(
@@ -407,7 +454,10 @@ fn expire_touch_and_persist_against_idle_extension() {
         UNBOUNDED,
         "the word outlives its cap",
         || {
-            change_against_extension(|entry| entry.change_span(80, 80), renew_with_old_cap);
+            change_against_extension(
+                |entry| entry.change_span(SOONER, SOONER),
+                renew_with_old_cap,
+            );
         },
     );
     must_fail(
@@ -416,7 +466,7 @@ fn expire_touch_and_persist_against_idle_extension() {
         "the word outlives its cap",
         || {
             change_against_extension(
-                |entry| change_to_equal(entry, DEADLINE, DEADLINE),
+                |entry| change_uncounted(entry, DEADLINE, DEADLINE),
                 Entry::renew,
             );
         },
@@ -427,12 +477,12 @@ fn expire_touch_and_persist_against_idle_extension() {
 fn expire_sooner_against_get_and_idle_extension_past_it() {
     // Shortened, and the new deadline passes: an extension that began before must not undo it.
     fn model(renew: fn(&Entry)) {
-        let entry = Entry::new(DEADLINE, 1_000, START);
+        let entry = Entry::new(DEADLINE, CAP, START);
         let (alive, ()) = race(
             &entry,
             |entry| {
-                assert!(entry.change_span(80, 80), "nothing was due");
-                entry.clock.swap(80, AcqRel);
+                assert!(entry.change_span(SOONER, SOONER), "nothing was due");
+                entry.clock.swap(SOONER, AcqRel);
                 entry.get()
             },
             renew,

@@ -19,6 +19,11 @@ pub(crate) const DEAD: u64 = 0;
 /// The word of an entry without a deadline.
 pub(crate) const NEVER: u64 = u64::MAX;
 
+/// Where idle extensions are about, the lowest bits of a changed deadline count changes, so that a
+/// word does not come back to what an extension in flight has read (it would go through with the
+/// cap of that time). So a changed deadline is at most this many nanoseconds early.
+const COUNT: u64 = 63;
+
 /// What a look at a word found, with "expired" already made final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
@@ -101,13 +106,13 @@ impl Word {
     /// Moves the deadline of a live entry to what `next` makes of the old one. Every retry decides
     /// afresh. [`Found::Live`] carries the deadline now in force.
     ///
-    /// Where idle extensions are about, `distinct` makes sure that the word really changes (equal
-    /// becomes one nanosecond earlier), so that an extension that read the old word and an old cap
-    /// fails.
+    /// Where idle extensions are about, `count` goes by the changes of the shard ([`COUNT`]): an
+    /// extension that read the word and the cap before this change then fails. (It would take a
+    /// multiple of 64 changes in between, and the same deadline again with another cap.)
     pub(crate) fn change(
         &self,
         is_due: impl Fn(u64) -> bool,
-        distinct: bool,
+        count: Option<u64>,
         mut next: impl FnMut(u64) -> u64,
     ) -> Found {
         loop {
@@ -116,9 +121,12 @@ impl Word {
                 over => return over,
             };
             let mut new = next(seen);
-            // (Nothing extends an entry that never ends, and there is nothing before 1.)
-            if distinct && new == seen && seen != NEVER && seen > 1 {
-                new -= 1;
+            if let Some(count) = count {
+                new = counted(new, count);
+                // (Nothing extends an entry that never ends, and there is nothing before 1.)
+                if new == seen && seen != NEVER && seen > 1 {
+                    new -= 1;
+                }
             }
             if self.replace(seen, new).is_ok() {
                 return Found::Live(new);
@@ -140,7 +148,8 @@ impl Word {
             if seen == NEVER || seen == DEAD {
                 return;
             }
-            let target = until();
+            // The count stays: this is not a change.
+            let target = counted(until(), seen);
             if target < seen.saturating_add(grain) || is_due(seen) {
                 return;
             }
@@ -158,4 +167,12 @@ impl Word {
             .compare_exchange(seen, new, Ordering::AcqRel, Ordering::Acquire)
             .map(drop)
     }
+}
+
+/// The latest deadline up to this one whose lowest bits are those of `count`.
+fn counted(deadline: u64, count: u64) -> u64 {
+    if deadline == NEVER || deadline <= COUNT {
+        return deadline;
+    }
+    deadline - (deadline.wrapping_sub(count) & COUNT)
 }

@@ -376,9 +376,10 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         let entry = self.shard.slab.entry(place.slot);
         let cap = self.shard.slab.cap(place.slot);
         let mut own = 0;
+        self.state.changes = self.state.changes.wrapping_sub(1);
         let changed = entry.word.change(
             |word| self.time.is_due(word),
-            self.rules.idle != 0,
+            (self.rules.idle != 0).then_some(self.state.changes),
             |word| {
                 let span = span(word);
                 own = span.own;

@@ -47,6 +47,9 @@ enum Own {
     Persisted,
 }
 
+/// Nanoseconds that a deadline may be early where changes are counted in it.
+const COUNTED: u64 = 63;
+
 #[derive(Clone, Copy, Debug)]
 struct Span {
     /// The deadline lies between these two, inclusive.
@@ -180,11 +183,10 @@ impl Model {
         Some(self.capped(cap, own))
     }
 
-    /// With a time to idle, a change of deadline always changes the word: equal becomes a
-    /// nanosecond earlier.
+    /// With a time to idle, the lowest bits of a changed deadline count changes (rule P5).
     fn changed(&self, mut span: Span) -> Span {
         if self.settings.idle.is_some() && span.low != NEVER {
-            span.low -= 1;
+            span.low = span.low.saturating_sub(COUNTED);
         }
         span
     }
@@ -202,7 +204,9 @@ impl Model {
             return;
         }
         let target = span.cap.min(now.saturating_add(idle));
-        span.low = span.low.max(target.saturating_sub((idle / 16).max(1)));
+        span.low = span
+            .low
+            .max(target.saturating_sub((idle / 16).max(1) + COUNTED));
         span.high = span.high.max(target);
     }
 

@@ -223,8 +223,8 @@ impl Times {
             Lifetime::For(left) => u64::try_from(left.as_nanos()).unwrap_or(u64::MAX),
             Lifetime::Until(_) => return Left::Odd(0),
         };
-        // Early by one nanosecond for each change of the deadline.
-        let slack = if self.early { 100 } else { 0 };
+        // The lowest six bits of a deadline count changes.
+        let slack = if self.early { 1_000 } else { 0 };
         let units = nanos.div_ceil(self.unit);
         match u32::try_from(units) {
             Ok(few) if units * self.unit - nanos <= slack => Left::Units(few),
