@@ -7,8 +7,8 @@ use super::blocks::{Blocks, mix};
 /// A block: 128 counters of 4 bits in one cache line.
 type Counters = [u64; 8];
 
-/// Entries that share a block.
-const ENTRIES_PER_BLOCK: usize = 8;
+/// Entries that share a block: eight counters for each.
+const ENTRIES_PER_BLOCK: usize = 16;
 
 /// Highest value of a counter.
 const MAX: u64 = 15;
@@ -137,9 +137,10 @@ fn larger(into: &mut Counters, from: &Counters) {
 mod tests {
     use super::*;
 
-    fn sized(entries: usize) -> Sketch {
+    /// A sketch of so many blocks.
+    fn sized(blocks: usize) -> Sketch {
         let mut sketch = Sketch::new();
-        for entries in 0..=entries {
+        for entries in 0..=blocks * ENTRIES_PER_BLOCK {
             sketch.fit(entries);
         }
         sketch
@@ -147,7 +148,7 @@ mod tests {
 
     #[test]
     fn counts_are_never_too_low_and_stop_at_fifteen() {
-        let mut sketch = sized(1_000);
+        let mut sketch = sized(125);
         for times in 1..=20 {
             for hash in 0..100 {
                 sketch.add(hash);
@@ -162,7 +163,7 @@ mod tests {
     /// As many additions as it is made for hide the counts of few keys.
     #[test]
     fn most_counts_are_exact() {
-        let mut sketch = sized(2_000);
+        let mut sketch = sized(250);
         for hash in 0..4_000 {
             for _ in 0..hash % 4 {
                 sketch.add(hash);
@@ -178,7 +179,7 @@ mod tests {
     /// counters keeps keys that never came apart from those that came once.
     #[test]
     fn strangers_count_little_in_a_full_sketch() {
-        let mut sketch = sized(2_000);
+        let mut sketch = sized(250);
         for hash in 0..19_000 {
             sketch.add(hash);
         }
@@ -189,7 +190,7 @@ mod tests {
     /// After a period all counters are halved, a block for each addition.
     #[test]
     fn halving_takes_small_steps_and_reaches_all() {
-        let mut sketch = sized(800);
+        let mut sketch = sized(100);
         let blocks = sketch.blocks.length();
         assert_eq!(blocks, 100);
         // (An odd number: the bit that is shifted out must not reach the neighbour.)
@@ -233,18 +234,18 @@ mod tests {
 
     #[test]
     fn resizing_never_loses_a_count() {
-        let mut sketch = sized(50);
+        let mut sketch = sized(7);
         for hash in 0..20 {
             for _ in 0..5 {
                 sketch.add(hash);
             }
         }
-        for entries in 50..10_000 {
+        for entries in 50..20_000 {
             sketch.fit(entries);
         }
         assert!((0..20).all(|hash| sketch.count(hash) >= 5));
         let bytes = sketch.bytes();
-        for entries in (0..10_000).rev() {
+        for entries in (0..20_000).rev() {
             sketch.fit(entries);
         }
         assert!((0..20).all(|hash| sketch.count(hash) >= 5));
