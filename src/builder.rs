@@ -14,6 +14,7 @@ use crate::error::BuildError;
 use crate::lane;
 use crate::lifetime::Expiry;
 use crate::limits::MAX_SLOTS;
+use crate::load::Flights;
 use crate::order::Policy;
 use crate::reaper::crew::Enrolment;
 use crate::reaper::{Reaper, Target, Who};
@@ -362,6 +363,7 @@ where
             listener: self.listener,
             bound,
             soonest: AtomicU32::new(lane::NONE),
+            flights: Flights::new(),
             manual: reaper.who == Who::Manual,
         };
         let settings = reaper.settings.clone();

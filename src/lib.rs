@@ -27,6 +27,7 @@ mod lane;
 mod lease;
 mod lifetime;
 mod limits;
+mod load;
 mod order;
 mod pages;
 mod reaper;
@@ -61,7 +62,7 @@ pub mod docs {
 pub use ahash::RandomState;
 
 pub use builder::Builder;
-pub use cache::{Cache, Computed, Drain, Iter, Op, Pinned, PinnedIter};
+pub use cache::{Cache, Computed, Drain, Iter, Loading, Op, Pinned, PinnedIter, Turn};
 pub use clock::{Clock, ManualClock};
 pub use counter::Counter;
 pub use error::{BuildError, CounterError, NotBounded, Refused, RefusedReason};

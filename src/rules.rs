@@ -5,6 +5,7 @@ use crate::bound::Bound;
 use crate::clock::{Reading, Time, nanos};
 use crate::entry::word::NEVER;
 use crate::lifetime::{Expiry, Lifetime};
+use crate::load::Flights;
 use crate::slab::lifetimes::{DEFAULT, FIXED};
 use crate::sync::AtomicU32;
 
@@ -24,6 +25,8 @@ pub(crate) struct Rules<K, V> {
     /// No shard's minimum is below this lane unit, as far as is known: for writers that look for the
     /// dead. Lowered by whoever lowers a minimum, raised by whoever has looked at all of them.
     pub(crate) soonest: AtomicU32,
+    /// Loads in progress.
+    pub(crate) flights: Flights<K, V>,
     /// Whether nothing reclaims but calls.
     pub(crate) manual: bool,
 }

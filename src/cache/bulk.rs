@@ -136,6 +136,7 @@ where
     /// Each removal is reported. Locks one shard at a time, for at most 128 removals.
     pub fn invalidate_all(&self) {
         let core = &*self.core;
+        core.rules.flights.overtake_all();
         let mut walk = Walk::START;
         loop {
             let guard = pin();
@@ -153,6 +154,7 @@ where
     /// `keep` runs without any lock, and again if an entry changed before it could be removed.
     pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
         let core = &*self.core;
+        core.rules.flights.overtake_all();
         let mut walk = Walk::START;
         loop {
             let guard = pin();
@@ -203,6 +205,7 @@ where
         K: Clone,
         V: Clone,
     {
+        self.core.rules.flights.overtake_all();
         Drain {
             cache: self,
             walk: Walk::START,

@@ -64,7 +64,10 @@ where
         let mut time = self.core.rules.time.reading();
         let span = self.core.rules.explicit_span(lifetime.into(), &mut time);
         self.on_entry_at(key, time, |hold, place| match span {
-            None => hold.end(place, RemovalCause::Explicit, Path::Write),
+            None => {
+                hold.overtake(place.hash, |k| key.equivalent(k));
+                hold.end(place, RemovalCause::Explicit, Path::Write)
+            }
             Some(span) => hold.change_span(place, |_| span).is_some(),
         })
     }

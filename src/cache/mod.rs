@@ -4,6 +4,7 @@ mod bulk;
 pub(crate) mod core;
 mod deadline;
 mod extend;
+mod load;
 mod pinned;
 mod read;
 mod room;
@@ -27,6 +28,7 @@ use crate::sync::{Arc, Ordering};
 use crate::{NotBounded, RandomState, lane};
 
 pub use bulk::{Drain, Iter};
+pub use load::{Loading, Turn};
 pub use pinned::{Pinned, PinnedIter};
 pub use update::{Computed, Op};
 

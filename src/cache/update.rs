@@ -145,6 +145,8 @@ where
         let core = &*self.core;
         let guard = pin();
         let mut hold = core.hold(address.shard, &guard);
+        let key = core.shard(address).entry(slot).key();
+        hold.overtake(address.hash, |k| k == key);
         let place = hold
             .find_slot(slot.id())
             .filter(|place| hold.close_at(place, number));
@@ -208,6 +210,7 @@ where
         }
         let guard = pin();
         let mut hold = core.hold_at(address.shard, time, &guard);
+        hold.overtake(address.hash, |k| *k == key);
         let mut arrival = Arrival {
             hash: address.hash,
             key,

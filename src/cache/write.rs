@@ -14,6 +14,7 @@ use crate::entry::word::Found;
 use crate::error::{Refused, RefusedReason};
 use crate::index::Place;
 use crate::lifetime::Lifetime;
+use crate::load::Flight;
 use crate::reclaim::pin;
 use crate::rules::Span;
 use crate::shard::{Arrival, Hold, Lack, Look, Rejected};
@@ -29,7 +30,7 @@ pub(super) enum NotStored<K, V> {
 
 /// What becomes of a key's live entry when another is to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum IfLive {
+pub(super) enum IfLive {
     Replace,
     Leave,
 }
@@ -100,17 +101,19 @@ where
             span,
             weight,
         };
-        self.store(shard, arrival, time, IfLive::Replace).map(drop)
+        self.store(shard, arrival, time, IfLive::Replace, None)
+            .map(drop)
     }
 
     /// Stores an entry, in the place of whatever the key had; or gives it back if the key has a live
-    /// entry that is to stay.
-    fn store(
+    /// entry that is to stay, or if it was loaded and the load has been overtaken.
+    pub(super) fn store(
         &self,
         shard: usize,
         arrival: Arrival<K, V>,
         time: Reading<'_>,
         if_live: IfLive,
+        loaded: Option<&Flight<K, V>>,
     ) -> Result<Option<Arrival<K, V>>, Refused<K, V>> {
         let core = &*self.core;
         let mut arrival = arrival;
@@ -121,22 +124,25 @@ where
             core.shards[shard].prefetch_index(hash, &guard);
             let mut hold = core.hold_at(shard, time, &guard);
             let found = hold.find(hash, |k| *k == arrival.key);
+            let found = found.map(|place| (hold.settle(&place), place));
+            let stays = matches!(found, Some((Found::Live(_), _))) && if_live == IfLive::Leave;
+            if stays || loaded.is_some_and(Flight::is_overtaken) {
+                let released = hold.release();
+                core.finish_write(shard, released, Written::NOTHING);
+                return Ok(Some(arrival));
+            }
+            if loaded.is_none() {
+                hold.overtake(hash, |k| *k == arrival.key);
+            }
             let outcome = match found {
                 None => hold.link(arrival).map(|slot| Written::new(slot, weight)),
-                Some(place) => match hold.settle(&place) {
-                    Found::Live(_) if if_live == IfLive::Leave => {
-                        let released = hold.release();
-                        core.finish_write(shard, released, Written::NOTHING);
-                        return Ok(Some(arrival));
-                    }
-                    Found::Live(_) => {
-                        Self::swap(&mut hold, place, arrival, RemovalCause::Replaced, 0)
-                    }
-                    over => {
-                        let lag = hold.lag_of(place.slot, over);
-                        Self::swap(&mut hold, place, arrival, RemovalCause::Expired, lag)
-                    }
-                },
+                Some((Found::Live(_), place)) => {
+                    Self::swap(&mut hold, place, arrival, RemovalCause::Replaced, 0)
+                }
+                Some((over, place)) => {
+                    let lag = hold.lag_of(place.slot, over);
+                    Self::swap(&mut hold, place, arrival, RemovalCause::Expired, lag)
+                }
             };
             let (mut written, rejected) = match outcome {
                 Ok(written) => (written, None),
@@ -217,7 +223,7 @@ where
             span,
             weight,
         };
-        match self.store(shard, arrival, time, IfLive::Leave) {
+        match self.store(shard, arrival, time, IfLive::Leave, None) {
             Ok(None) => Ok(()),
             Ok(Some(Arrival { key, value, .. })) => Err(NotStored::Again(key, value)),
             Err(refused) => Err(NotStored::Refused(refused)),
@@ -273,6 +279,7 @@ where
         let address = core.address(key);
         let guard = pin();
         let mut hold = core.hold(address.shard, &guard);
+        hold.overtake(address.hash, |k| key.equivalent(k));
         let place = hold.find(address.hash, |k| key.equivalent(k));
         let ended = place.is_some_and(|place| hold.end(place, cause, Path::Write));
         let released = hold.release();
@@ -317,6 +324,7 @@ where
                 return false;
             }
             let mut hold = core.hold(address.shard, &guard);
+            hold.overtake(address.hash, |k| key.equivalent(k));
             let place = hold
                 .find_slot(slot.id())
                 .filter(|place| hold.close_at(place, number));

@@ -230,7 +230,7 @@ pub(crate) struct Place<'g> {
     segment: Segment,
     bucket: usize,
     cell: usize,
-    hash: u32,
+    pub(crate) hash: u32,
     /// The slot whose id the cell holds.
     pub(crate) slot: SlotRef<'g>,
 }

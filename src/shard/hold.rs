@@ -149,6 +149,12 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
             .find(hash, self.guard, |found| found.id() == slot)
     }
 
+    /// The key is written or removed in this hold: what is being loaded for it is older.
+    #[inline]
+    pub(crate) fn overtake(&self, hash: u32, is_key: impl Fn(&K) -> bool) {
+        self.rules.flights.overtake(hash, is_key);
+    }
+
     /// Whether the entry at a place lives, with "expired" made final (P1).
     pub(crate) fn settle(&self, place: &Place<'_>) -> Found {
         self.shard

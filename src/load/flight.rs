@@ -1,0 +1,119 @@
+//! One load, and those who wait for it.
+
+use std::task::{Poll, Waker};
+
+use crate::sync::{Arc, AtomicBool, Mutex, OnceLock, Ordering};
+
+/// A load in progress or just over.
+pub(crate) struct Flight<K, V> {
+    hash: u32,
+    key: K,
+    /// The key was written or removed after the load began.
+    overtaken: AtomicBool,
+    /// What became of it: a value, or none (it failed, panicked, or was given up).
+    end: OnceLock<Option<V>>,
+    waiting: Mutex<Waiting>,
+}
+
+/// Whom to wake. A place that is free has `None`.
+#[derive(Default)]
+struct Waiting {
+    wakers: Vec<Option<Waker>>,
+}
+
+impl<K, V> Flight<K, V> {
+    pub(super) fn new(hash: u32, key: K) -> Self {
+        Flight {
+            hash,
+            key,
+            overtaken: AtomicBool::new(false),
+            end: OnceLock::new(),
+            waiting: Mutex::new(Waiting::default()),
+        }
+    }
+
+    pub(crate) fn hash(&self) -> u32 {
+        self.hash
+    }
+
+    pub(crate) fn key(&self) -> &K {
+        &self.key
+    }
+
+    pub(super) fn overtake(&self) {
+        // Relaxed: whoever publishes looks under the shard's lock, which this caller holds or takes
+        // after it.
+        self.overtaken.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a value that was loaded must not be stored. Ask under the shard's lock.
+    pub(crate) fn is_overtaken(&self) -> bool {
+        self.overtaken.load(Ordering::Relaxed)
+    }
+
+    /// Says what became of the load, and wakes everybody, without any lock.
+    pub(super) fn end(&self, value: Option<V>) {
+        let _ = self.end.set(value);
+        let waiting = std::mem::take(&mut *self.waiting.lock());
+        waiting.wakers.into_iter().flatten().for_each(Waker::wake);
+    }
+}
+
+/// A place among those who wait for a load. Given up when dropped.
+pub(crate) struct Wait<K, V> {
+    flight: Arc<Flight<K, V>>,
+    place: Option<usize>,
+}
+
+impl<K, V> Wait<K, V> {
+    pub(crate) fn new(flight: Arc<Flight<K, V>>) -> Self {
+        Wait {
+            flight,
+            place: None,
+        }
+    }
+
+    /// Ready when the load is over: its value, or `None` if there is none and somebody else has to
+    /// load. Until then the last waker given is woken.
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Option<&V>> {
+        if self.flight.end.get().is_none() {
+            let mut waiting = self.flight.waiting.lock();
+            // Again, under the lock: who ends the load takes the wakers after saying so.
+            if self.flight.end.get().is_none() {
+                self.place = Some(waiting.note(self.place, waker));
+                return Poll::Pending;
+            }
+        }
+        let end = self.flight.end.get().expect("looked at above");
+        Poll::Ready(end.as_ref())
+    }
+}
+
+impl<K, V> Drop for Wait<K, V> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            let mut waiting = self.flight.waiting.lock();
+            let waker = waiting.wakers.get_mut(place).and_then(Option::take);
+            drop(waiting);
+            drop(waker);
+        }
+    }
+}
+
+impl Waiting {
+    fn note(&mut self, place: Option<usize>, waker: &Waker) -> usize {
+        if let Some(place) = place {
+            if let Some(old) = &mut self.wakers[place] {
+                old.clone_from(waker);
+            }
+            return place;
+        }
+        let free = self.wakers.iter().position(Option::is_none);
+        let place = free.unwrap_or(self.wakers.len());
+        if free.is_none() {
+            self.wakers.push(None);
+        }
+        self.wakers[place] = Some(waker.clone());
+        place
+    }
+}
