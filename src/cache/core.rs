@@ -263,6 +263,15 @@ where
         }
     }
 
+    /// Waits for whoever holds a shard's lock, once.
+    #[cold]
+    pub(crate) fn pass_lock(&self, shard: usize) {
+        let guard = pin();
+        let released = self.hold(shard, &guard).release();
+        drop(guard);
+        self.finish(shard, released);
+    }
+
     /// After a hold in which nothing was linked: reports.
     pub(crate) fn finish(&self, shard: usize, released: Released) {
         self.report(shard, released.departed);

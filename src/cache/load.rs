@@ -8,21 +8,13 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use super::Cache;
-use super::write::IfLive;
 use crate::RandomState;
 use crate::lifetime::Lifetime;
 use crate::load::{Flight, Inside, Joined, Nested, Wait};
-use crate::reclaim::pin;
-use crate::shard::Arrival;
 use crate::sync::Arc;
 
 /// What a caller of [`Cache::get_or_load`] gets.
-pub enum Turn<'c, K, V, S = RandomState>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+pub enum Turn<'c, K, V, S = RandomState> {
     /// The value: it was there, or somebody else has loaded it meanwhile.
     Value(V),
     /// Nobody has the value or is loading it: it is the caller's turn.
@@ -39,12 +31,7 @@ where
 ///
 /// Stays on its thread, which is what finds recursive loads out.
 #[must_use = "others wait for what is being loaded"]
-pub struct Loading<'c, K, V, S = RandomState>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+pub struct Loading<'c, K, V, S = RandomState> {
     // In this order: the load ends before this thread has left it.
     lead: Lead<'c, K, V, S>,
     _inside: Inside,
@@ -77,12 +64,7 @@ where
 
 /// A load that this caller has to carry out. Dropped without a value, it is given up: one of those
 /// who wait takes over.
-struct Lead<'c, K, V, S>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+struct Lead<'c, K, V, S> {
     cache: &'c Cache<K, V, S>,
     flight: Arc<Flight<K, V>>,
     /// Its end has been told.
@@ -90,12 +72,7 @@ where
 }
 
 /// What a look for a value, or for a load of it, came to.
-enum Found<'c, K, V, S>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+enum Found<'c, K, V, S> {
     Value(V),
     Lead(Lead<'c, K, V, S>),
     Wait(Arc<Flight<K, V>>),
@@ -133,14 +110,12 @@ where
     /// assert_eq!(cache.get_or_insert_with(7, || unreachable!()), "seven");
     /// ```
     pub fn get_or_insert_with(&self, key: K, load: impl FnOnce() -> V) -> V {
-        match self.get_or_load(key, None) {
-            Turn::Value(value) => value,
-            Turn::Load(loading) => {
+        match self.value_or_turn(key) {
+            Ok(value) => value,
+            Err(loading) => {
                 let value = load();
                 loading.insert(value)
             }
-            Turn::TimedOut => unreachable!("it waits for ever"),
-            Turn::Recursive => panic!("{RECURSIVE}"),
         }
     }
 
@@ -165,14 +140,12 @@ where
         key: K,
         load: impl FnOnce() -> (V, L),
     ) -> V {
-        match self.get_or_load(key, None) {
-            Turn::Value(value) => value,
-            Turn::Load(loading) => {
+        match self.value_or_turn(key) {
+            Ok(value) => value,
+            Err(loading) => {
                 let (value, lifetime) = load();
                 loading.insert_with_ttl(value, lifetime)
             }
-            Turn::TimedOut => unreachable!("it waits for ever"),
-            Turn::Recursive => panic!("{RECURSIVE}"),
         }
     }
 
@@ -190,12 +163,20 @@ where
         key: K,
         load: impl FnOnce() -> Result<V, E>,
     ) -> Result<V, E> {
-        match self.get_or_load(key, None) {
-            Turn::Value(value) => Ok(value),
-            Turn::Load(loading) => {
+        match self.value_or_turn(key) {
+            Ok(value) => Ok(value),
+            Err(loading) => {
                 let value = load()?;
                 Ok(loading.insert(value))
             }
+        }
+    }
+
+    /// Waits as long as it takes: the value, or the turn to load it.
+    fn value_or_turn(&self, key: K) -> Result<V, Loading<'_, K, V, S>> {
+        match self.get_or_load(key, None) {
+            Turn::Value(value) => Ok(value),
+            Turn::Load(loading) => Err(loading),
             Turn::TimedOut => unreachable!("it waits for ever"),
             Turn::Recursive => panic!("{RECURSIVE}"),
         }
@@ -261,14 +242,11 @@ where
         };
         // From here on, whoever writes the key either overtakes this load or has let go of the lock
         // before the loader begins.
-        let guard = pin();
-        let released = core.hold(address.shard, &guard).release();
-        drop(guard);
-        core.finish(address.shard, released);
+        core.pass_lock(address.shard);
         // Another load may have ended between the miss and the join.
         match self.peek(key) {
             Some(value) => {
-                lead.end(Some(&value));
+                lead.end(&value);
                 Found::Value(value)
             }
             None => Found::Lead(lead),
@@ -348,47 +326,29 @@ where
     where
         K: Clone,
     {
-        let core = &*self.cache.core;
+        let rules = &self.cache.core.rules;
         let (key, stored) = (self.flight.key().clone(), value.clone());
-        let address = core.address(&key);
-        let weight = core.rules.bound.weigh(&key, &stored);
-        let mut time = core.rules.time.reading();
-        if core.rules.bound.fits(weight)
-            && let Some(span) = core.rules.span(&key, &stored, lifetime, &mut time)
-        {
-            let arrival = Arrival {
-                hash: address.hash,
-                key,
-                value: stored,
-                span,
-                weight,
-            };
-            // What is not stored, for whatever reason, is dropped.
+        let mut time = rules.time.reading();
+        if let Some(span) = rules.span(&key, &stored, lifetime, &mut time) {
             let flight = Some(&*self.flight);
-            drop(
-                self.cache
-                    .store(address.shard, arrival, time, IfLive::Leave, flight),
-            );
+            // What is not stored, for whatever reason, is dropped.
+            let _ = self.cache.link_if_absent(key, stored, span, time, flight);
         }
-        self.end(Some(&value));
+        self.end(&value);
         value
     }
 
-    fn end(mut self, value: Option<&V>) {
-        self.cache.core.rules.flights.end(&self.flight, value);
+    fn end(mut self, value: &V) {
+        let flights = &self.cache.core.rules.flights;
+        flights.end(&self.flight, || Some(value.clone()));
         self.over = true;
     }
 }
 
-impl<K, V, S> Drop for Lead<'_, K, V, S>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K, V, S> Drop for Lead<'_, K, V, S> {
     fn drop(&mut self) {
         if !self.over {
-            self.cache.core.rules.flights.end(&self.flight, None);
+            self.cache.core.rules.flights.end(&self.flight, || None);
         }
     }
 }
@@ -420,23 +380,13 @@ impl Wake for Unpark {
     }
 }
 
-impl<K, V, S> fmt::Debug for Loading<'_, K, V, S>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K, V, S> fmt::Debug for Loading<'_, K, V, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Loading").finish_non_exhaustive()
     }
 }
 
-impl<K, V, S> fmt::Debug for Turn<'_, K, V, S>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K, V, S> fmt::Debug for Turn<'_, K, V, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Turn::Value(_) => "Value(..)",

@@ -128,7 +128,7 @@ where
         let Some(span) = rules.span(&key, &value, lifetime, &mut time) else {
             return Ok(Computed::Unchanged);
         };
-        match self.link_if_absent(key, value, span, time) {
+        match self.link_if_absent(key, value, span, time, None) {
             Ok(()) => Ok(Computed::Inserted),
             Err(NotStored::Again(key, _)) => Err(key),
             Err(NotStored::Refused(_)) => Ok(Computed::Unchanged),
@@ -186,7 +186,8 @@ where
                     core.used(shard, slot);
                     return Ok(Computed::Replaced);
                 }
-                Step::Closed => self.wait_for_closer(address),
+                // Somebody is about to unlink it under the lock: waits for that, once.
+                Step::Closed => core.pass_lock(address.shard),
                 Step::Changed | Step::Overflow => {}
             }
             return Err(NotStored::Again(key, value));
@@ -273,15 +274,6 @@ where
                 .map_err(NotStored::Refused)?,
         };
         Err(NotStored::Again(again.key, again.value))
-    }
-
-    /// A live entry's counter is closed: somebody is about to unlink it under the lock. Waits for
-    /// that, once.
-    #[cold]
-    fn wait_for_closer(&self, address: Address) {
-        let guard = pin();
-        let released = self.core.hold(address.shard, &guard).release();
-        self.core.finish(address.shard, released);
     }
 
     /// Stores `new` if the key's live entry equals `expected`, as one atomic step. The entry keeps
@@ -410,7 +402,7 @@ where
                         return Ok(sum);
                     }
                     Step::Overflow => return Err(CounterError::Overflow),
-                    Step::Closed | Step::Changed => self.wait_for_closer(address),
+                    Step::Closed | Step::Changed => core.pass_lock(address.shard),
                 }
                 continue;
             }
@@ -422,7 +414,7 @@ where
             match span.filter(|_| core.rules.bound.fits(0)) {
                 // Over as soon as it was counted.
                 None => return Ok(delta),
-                Some(span) => match self.link_if_absent(key, counter, span, time) {
+                Some(span) => match self.link_if_absent(key, counter, span, time, None) {
                     Ok(()) => return Ok(delta),
                     Err(NotStored::Again(..)) => {}
                     Err(NotStored::Refused(_)) => return Err(CounterError::Full),

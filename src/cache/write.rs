@@ -30,7 +30,7 @@ pub(super) enum NotStored<K, V> {
 
 /// What becomes of a key's live entry when another is to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum IfLive {
+enum IfLive {
     Replace,
     Leave,
 }
@@ -107,7 +107,7 @@ where
 
     /// Stores an entry, in the place of whatever the key had; or gives it back if the key has a live
     /// entry that is to stay, or if it was loaded and the load has been overtaken.
-    pub(super) fn store(
+    fn store(
         &self,
         shard: usize,
         arrival: Arrival<K, V>,
@@ -199,16 +199,17 @@ where
         let Some(span) = core.rules.span(&key, &value, None, &mut time) else {
             return false;
         };
-        self.link_if_absent(key, value, span, time).is_ok()
+        self.link_if_absent(key, value, span, time, None).is_ok()
     }
 
-    /// Links an entry unless the key has a live one.
+    /// Links an entry unless the key has a live one, or it was loaded and the load has been overtaken.
     pub(super) fn link_if_absent(
         &self,
         key: K,
         value: V,
         span: Span,
         time: Reading<'_>,
+        loaded: Option<&Flight<K, V>>,
     ) -> Result<(), NotStored<K, V>> {
         let core = &*self.core;
         let weight = core.rules.bound.weigh(&key, &value);
@@ -223,7 +224,7 @@ where
             span,
             weight,
         };
-        match self.store(shard, arrival, time, IfLive::Leave, None) {
+        match self.store(shard, arrival, time, IfLive::Leave, loaded) {
             Ok(None) => Ok(()),
             Ok(Some(Arrival { key, value, .. })) => Err(NotStored::Again(key, value)),
             Err(refused) => Err(NotStored::Refused(refused)),

@@ -1,6 +1,9 @@
 //! One load, and those who wait for it.
 
+use std::collections::HashMap;
 use std::task::{Poll, Waker};
+
+use ahash::RandomState;
 
 use crate::sync::{Arc, AtomicBool, Mutex, OnceLock, Ordering};
 
@@ -15,10 +18,12 @@ pub(crate) struct Flight<K, V> {
     waiting: Mutex<Waiting>,
 }
 
-/// Whom to wake. A place that is free has `None`.
+/// Whom to wake.
 #[derive(Default)]
 struct Waiting {
-    wakers: Vec<Option<Waker>>,
+    wakers: HashMap<u64, Waker, RandomState>,
+    /// The next one's number.
+    next: u64,
 }
 
 impl<K, V> Flight<K, V> {
@@ -55,21 +60,22 @@ impl<K, V> Flight<K, V> {
     pub(super) fn end(&self, value: Option<V>) {
         let _ = self.end.set(value);
         let waiting = std::mem::take(&mut *self.waiting.lock());
-        waiting.wakers.into_iter().flatten().for_each(Waker::wake);
+        waiting.wakers.into_values().for_each(Waker::wake);
     }
 }
 
 /// A place among those who wait for a load. Given up when dropped.
 pub(crate) struct Wait<K, V> {
     flight: Arc<Flight<K, V>>,
-    place: Option<usize>,
+    /// This one's number, once it was pending.
+    number: Option<u64>,
 }
 
 impl<K, V> Wait<K, V> {
     pub(crate) fn new(flight: Arc<Flight<K, V>>) -> Self {
         Wait {
             flight,
-            place: None,
+            number: None,
         }
     }
 
@@ -80,7 +86,12 @@ impl<K, V> Wait<K, V> {
             let mut waiting = self.flight.waiting.lock();
             // Again, under the lock: who ends the load takes the wakers after saying so.
             if self.flight.end.get().is_none() {
-                self.place = Some(waiting.note(self.place, waker));
+                let number = *self.number.get_or_insert(waiting.next);
+                waiting.next = waiting.next.max(number + 1);
+                let old = waiting.wakers.insert(number, waker.clone());
+                // (Its drop is somebody else's code.)
+                drop(waiting);
+                drop(old);
                 return Poll::Pending;
             }
         }
@@ -91,29 +102,9 @@ impl<K, V> Wait<K, V> {
 
 impl<K, V> Drop for Wait<K, V> {
     fn drop(&mut self) {
-        if let Some(place) = self.place {
-            let mut waiting = self.flight.waiting.lock();
-            let waker = waiting.wakers.get_mut(place).and_then(Option::take);
-            drop(waiting);
+        if let Some(number) = self.number {
+            let waker = self.flight.waiting.lock().wakers.remove(&number);
             drop(waker);
         }
-    }
-}
-
-impl Waiting {
-    fn note(&mut self, place: Option<usize>, waker: &Waker) -> usize {
-        if let Some(place) = place {
-            if let Some(old) = &mut self.wakers[place] {
-                old.clone_from(waker);
-            }
-            return place;
-        }
-        let free = self.wakers.iter().position(Option::is_none);
-        let place = free.unwrap_or(self.wakers.len());
-        if free.is_none() {
-            self.wakers.push(None);
-        }
-        self.wakers[place] = Some(waker.clone());
-        place
     }
 }

@@ -86,16 +86,27 @@ impl<K, V> Flights<K, V> {
     #[cold]
     fn overtake_slow(&self, hash: u32, is_key: impl Fn(&K) -> bool) {
         let mut table = self.table.lock();
-        if let Entry::Occupied(mut flights) = table.entry(hash)
-            && let Some(place) = flights.get().iter().position(|flight| is_key(flight.key()))
-        {
-            let flight = flights.get_mut().swap_remove(place);
+        if let Some(flight) = self.take_out(&mut table, hash, |flight| is_key(flight.key())) {
             flight.overtake();
-            if flights.get().is_empty() {
-                flights.remove();
-            }
-            self.count.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+
+    fn take_out(
+        &self,
+        table: &mut Table<K, V>,
+        hash: u32,
+        is_it: impl Fn(&Arc<Flight<K, V>>) -> bool,
+    ) -> Option<Arc<Flight<K, V>>> {
+        let Entry::Occupied(mut flights) = table.entry(hash) else {
+            return None;
+        };
+        let place = flights.get().iter().position(is_it)?;
+        let flight = flights.get_mut().swap_remove(place);
+        if flights.get().is_empty() {
+            flights.remove();
+        }
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        Some(flight)
     }
 
     /// Overtakes every load, before entries of all keys are removed. Without any lock.
@@ -113,26 +124,15 @@ impl<K, V> Flights<K, V> {
         }
     }
 
-    /// The load is over, with a value or without: takes it out and wakes who waits.
-    pub(crate) fn end(&self, flight: &Arc<Flight<K, V>>, value: Option<&V>)
-    where
-        V: Clone,
-    {
-        let mut table = self.table.lock();
-        if let Entry::Occupied(mut flights) = table.entry(flight.hash()) {
-            let is_it = |other: &Arc<Flight<K, V>>| Arc::ptr_eq(other, flight);
-            if let Some(place) = flights.get().iter().position(is_it) {
-                flights.get_mut().swap_remove(place);
-                self.count.fetch_sub(1, Ordering::Relaxed);
-            }
-            if flights.get().is_empty() {
-                flights.remove();
-            }
-        }
-        drop(table);
+    /// The load is over, with a value or without: takes it out and wakes who waits. `value` is not
+    /// asked if nobody does.
+    pub(crate) fn end(&self, flight: &Arc<Flight<K, V>>, value: impl FnOnce() -> Option<V>) {
+        let is_it = |other: &Arc<Flight<K, V>>| Arc::ptr_eq(other, flight);
+        let taken = self.take_out(&mut self.table.lock(), flight.hash(), is_it);
+        drop(taken);
         // Nobody can join it any more; whoever has joined holds on to it.
         if Arc::strong_count(flight) > 1 {
-            flight.end(value.cloned());
+            flight.end(value());
         }
     }
 }
@@ -153,14 +153,14 @@ mod tests {
         let flights = Flights::new();
         let (one, two) = (lead(&flights, 1), lead(&flights, 2));
         assert!(matches!(flights.join(7, &1), Joined::Wait(found) if Arc::ptr_eq(&found, &one)));
-        flights.end(&one, Some(&10));
+        flights.end(&one, || Some(10));
         let again = lead(&flights, 1);
         assert!(!again.is_overtaken());
         flights.overtake(7, |key| *key == 2);
         assert!(two.is_overtaken() && !again.is_overtaken());
         let newer = lead(&flights, 2);
         // The overtaken load does not take its successor out.
-        flights.end(&two, Some(&20));
+        flights.end(&two, || Some(20));
         assert!(matches!(flights.join(7, &2), Joined::Wait(found) if Arc::ptr_eq(&found, &newer)));
         flights.overtake_all();
         assert!(again.is_overtaken() && newer.is_overtaken());
