@@ -7,6 +7,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use crate::entry::contained;
 use crate::entry::word::{DEAD, NEVER};
 use crate::lease::Lease;
 use crate::lifetime::Lifetime;
@@ -18,8 +19,11 @@ use crate::sync::{self, Arc, AtomicU64, Ordering};
 /// [`ManualClock`] stands still for tests. A clock may step backwards; an entry that was once
 /// reported absent stays absent all the same.
 ///
-/// It is asked without any lock, once or more in each call that depends on time, also on the
-/// reaper's threads; if it panics, that call does, and nothing else is affected. It must not fork.
+/// It is asked once or more in each call that depends on time, also on the reaper's threads; if it
+/// panics, that call does, and nothing else is affected. A write asks before it takes its shard's lock,
+/// and again under the lock about an entry that was alive by the first reading; should that panic, the
+/// first reading stands, and the panic is [counted](crate::Stats::panics). So a clock must not call the
+/// cache, and should not take long. It must not fork.
 pub trait Clock: Send + Sync + 'static {
     /// Nanoseconds since the clock's beginning.
     fn now(&self) -> u64;
@@ -170,6 +174,8 @@ impl SystemClock {
 pub(crate) struct Time {
     source: Source,
     lease: Option<Lease>,
+    /// Panics of a user's clock under a lock.
+    panics: AtomicU64,
 }
 
 enum Source {
@@ -182,6 +188,7 @@ impl Time {
         Time {
             source: Source::System(SystemClock::new()),
             lease: None,
+            panics: AtomicU64::new(0),
         }
     }
 
@@ -193,6 +200,7 @@ impl Time {
         Ok(Time {
             source: Source::System(clock),
             lease: Some(lease),
+            panics: AtomicU64::new(0),
         })
     }
 
@@ -200,6 +208,7 @@ impl Time {
         Time {
             source: Source::Custom(clock),
             lease: None,
+            panics: AtomicU64::new(0),
         }
     }
 
@@ -285,16 +294,37 @@ impl Time {
         }
     }
 
+    /// Whether a deadline that was ahead at a reading before the lock has come by now, under the lock.
+    #[inline(never)]
+    fn has_come(&self, deadline: u64) -> bool {
+        let Source::Custom(clock) = &self.source else {
+            // The earlier reading was made under the lock too.
+            return false;
+        };
+        let mut now = 0;
+        let panics = contained(|| now = clock.now());
+        self.panics.fetch_add(panics, Ordering::Relaxed);
+        now >= deadline
+    }
+
+    /// How often a user's clock panicked under a lock.
+    pub(crate) fn panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed)
+    }
+
     /// Whether a worker can tell from the real time when the next deadline comes.
     pub(crate) fn is_real(&self) -> bool {
         matches!(self.source, Source::System(_))
     }
 }
 
-/// The time as a hold of a lock sees it. A clock of the user's was asked before the lock was taken, so
-/// that none of its code runs (or panics) under it; the system's is asked when the time is needed, unless
-/// the call needed it before. (Earlier than the hold is right too: it lies within the call, and "expired"
-/// is final for everybody.)
+/// The time as one call sees it, and its hold of a lock.
+///
+/// A lifetime may begin at any instant of the call, but whether an entry is alive is decided under the
+/// lock and by the time then: what was read before the lock was taken may be older than the entry that is
+/// found, and a deadline between the two would be renewed, or its entry removed as a living one, after
+/// it had passed. A clock of the user's is asked before the lock too, where it may panic; under the lock
+/// its panics are contained.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading<'t> {
     time: &'t Time,
@@ -307,6 +337,18 @@ impl Reading<'_> {
         *self.asked.get_or_insert_with(|| self.time.now())
     }
 
+    /// The time for the hold of a lock, which comes now.
+    #[inline]
+    pub(crate) fn under_lock(self) -> Self {
+        match self.time.source {
+            Source::System(_) => Reading {
+                asked: None,
+                ..self
+            },
+            Source::Custom(_) => self,
+        }
+    }
+
     /// What the clock said, if it was asked before the hold.
     pub(crate) fn asked(&self) -> Option<u64> {
         self.asked
@@ -317,12 +359,12 @@ impl Reading<'_> {
         self.asked.unwrap_or_else(|| self.time.now())
     }
 
-    /// As [`Time::is_due`].
+    /// As [`Time::is_due`]; for a hold.
     #[inline]
     pub(crate) fn is_due(&self, word: u64) -> bool {
         match self.asked {
             None => self.time.is_due(word),
-            Some(now) => word != NEVER && now >= word,
+            Some(now) => word != NEVER && (now >= word || self.time.has_come(word)),
         }
     }
 }

@@ -44,7 +44,7 @@ pub struct Stats {
     pub refused: u64,
     /// Values dropped after their grace period.
     pub dropped: u64,
-    /// Panics of user code (`Drop`, listeners) that were contained.
+    /// Panics of user code (`Drop`, listeners, a clock under a lock) that were contained.
     pub panics: u64,
     /// Cycles of the reaper (or calls of `reap`) over this cache.
     pub reap_cycles: u64,

@@ -151,7 +151,7 @@ where
         time: Reading<'s>,
         guard: &'s Guard,
     ) -> Hold<'s, K, V> {
-        self.shards[shard].hold(&self.rules, time, self.bell(shard), guard)
+        self.shards[shard].hold(&self.rules, time.under_lock(), self.bell(shard), guard)
     }
 
     /// As [`hold`](Self::hold), if nobody has the lock.

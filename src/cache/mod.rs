@@ -162,6 +162,7 @@ where
             shard.add_to(&mut stats);
         }
         self.core.counts.add_to(&mut stats);
+        stats.panics += self.core.rules.time.panics();
         if let Some(reads) = &self.core.reads {
             reads.add_to(&mut stats);
         }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use ebbtide::{Builder, Cache, Computed, Lifetime, Op, RemovalCause};
+use ebbtide::{Builder, Cache, Computed, Lifetime, ManualClock, Op, RemovalCause};
 
 use crate::common::matrix::for_each;
 use crate::common::pause::{Gate, GatedKey, PausingClock, pause_at};
@@ -598,5 +598,50 @@ fn a_change_of_deadline_during_a_decision_is_kept_by_it() {
         rig.cache.reap(S);
         assert_eq!(rig.cache.entry_count(), 0);
         rig.finish();
+    }
+}
+
+/// A write that had to wait for its lock judges what it finds by the time under the lock: what it read
+/// before may be older than the entry. (Found as a history without an explanation: of two calls that began
+/// before a deadline and took the lock after it, one stored the entry and the other gave it a new lifetime,
+/// while a reader in between had still seen its predecessor.)
+#[test]
+fn an_entry_whose_deadline_passes_while_a_write_waits_for_the_lock_is_over() {
+    type Write = fn(&Cache<GatedKey, u64>, GatedKey) -> bool;
+    let writes: [(&str, Write); 5] = [
+        ("expire", |cache, key| cache.expire(&key, 100 * S)),
+        ("persist", |cache, key| cache.persist(&key)),
+        ("touch", |cache, key| cache.touch(&key)),
+        ("invalidate", |cache, key| cache.invalidate(&key)),
+        ("insert", |cache, key| {
+            cache.insert(key, 2);
+            cache.stats().replaced == 1
+        }),
+    ];
+    for (idle, own) in [(None, true), (Some(50 * S), true), (None, false)] {
+        for (name, write) in writes {
+            let (manual, users) = (ManualClock::new(), PausingClock::new());
+            let mut builder = match own {
+                true => Cache::builder().clock(manual.clone()),
+                false => Cache::builder().clock(users.clone()),
+            };
+            if let Some(idle) = idle {
+                builder = builder.time_to_idle(idle);
+            }
+            let cache: Cache<GatedKey, u64> = builder.shards(1).build().unwrap();
+            cache.insert_with_ttl(GatedKey::new(KEY), 1, 10 * S);
+            let gate = Gate::new();
+            let writer = {
+                let (cache, key) = (cache.clone(), GatedKey::waiting(KEY, &gate));
+                thread::spawn(move || write(&cache, key))
+            };
+            // It has the lock, and began when the entry was alive.
+            gate.wait_reached();
+            manual.advance(10 * S);
+            users.set(10 * S);
+            gate.open();
+            assert!(!writer.join().unwrap(), "{name} found it alive");
+            assert_eq!(cache.stats().expired_by_write, 1, "{name}");
+        }
     }
 }
