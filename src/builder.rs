@@ -14,7 +14,7 @@ use crate::error::BuildError;
 use crate::lane;
 use crate::lifetime::Expiry;
 use crate::limits::MAX_SLOTS;
-use crate::load::Flights;
+use crate::load::{Flights, Refresh};
 use crate::order::Policy;
 use crate::reaper::crew::Enrolment;
 use crate::reaper::{Reaper, Target, Who};
@@ -62,6 +62,9 @@ pub struct Builder<K, V, S = RandomState> {
     live: Option<Duration>,
     idle: Option<Duration>,
     expiry: Option<Box<dyn Expiry<K, V>>>,
+    refresh: Option<Duration>,
+    eagerness: f64,
+    jitter: f64,
     shards: Option<usize>,
     hasher: S,
     clock: Option<Box<dyn Clock>>,
@@ -82,6 +85,9 @@ impl<K, V> Builder<K, V> {
             live: None,
             idle: None,
             expiry: None,
+            refresh: None,
+            eagerness: 0.0,
+            jitter: 0.0,
             shards: None,
             hasher: RandomState::new(),
             clock: None,
@@ -155,6 +161,38 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
+    /// From when on a value is stale, counted from when it was written: still read like any other, and
+    /// loaded again by the `get_or_refresh` calls
+    /// ([`get_or_refresh_with`](Cache::get_or_refresh_with)). Choose it shorter than the lifetime
+    /// by what a load may take, so that nobody has to wait for one.
+    ///
+    /// Takes 8 bytes an entry. A [`Counter`](crate::Counter) that is incremented keeps its age.
+    pub fn refresh_after(mut self, length: Duration) -> Self {
+        self.refresh = Some(length);
+        self
+    }
+
+    /// Lets reads find a value stale a random time early: with 1, by about as long as a load takes on average;
+    /// with more, earlier. 0 (the default) is never. Needs [`refresh_after`](Self::refresh_after).
+    ///
+    /// Busy keys are then loaded again before they are stale, and keys that were written together at
+    /// different times. The method is XFetch: Vattani, Chierichetti, Lowenstein, "Optimal Probabilistic Cache
+    /// Stampede Prevention", PVLDB 8, 2015 (there with each key's own load time, here with the mean of
+    /// the cache's loads).
+    pub fn early_refresh(mut self, eagerness: f64) -> Self {
+        self.eagerness = eagerness;
+        self
+    }
+
+    /// Shortens each lifetime of the cache's own ([`time_to_live`](Self::time_to_live), or a length that
+    /// [`expiry`](Self::expiry) gives) by a random part of up to this share of it, so that entries that
+    /// were written together do not end, and are not loaded again, together. 0 (the default) to below 1;
+    /// 0.1 is a good choice. Lifetimes given to a call are kept exactly.
+    pub fn lifetime_jitter(mut self, share: f64) -> Self {
+        self.jitter = share;
+        self
+    }
+
     /// How many shards, rounded up to a power of two, at most 65,536. By default four for each core and
     /// at least 16, with at least 64 entries a shard if the cache is bounded; where only the weight is
     /// bounded, one for each core and at least 4.
@@ -172,6 +210,9 @@ impl<K, V, S> Builder<K, V, S> {
             live: self.live,
             idle: self.idle,
             expiry: self.expiry,
+            refresh: self.refresh,
+            eagerness: self.eagerness,
+            jitter: self.jitter,
             shards: self.shards,
             hasher,
             clock: self.clock,
@@ -310,6 +351,18 @@ where
         if self.live == Some(Duration::ZERO) || self.idle == Some(Duration::ZERO) {
             return Err(BuildError::ZeroLifetime);
         }
+        if self.refresh == Some(Duration::ZERO) {
+            return Err(BuildError::ZeroLifetime);
+        }
+        if !(self.eagerness >= 0.0 && self.eagerness.is_finite()) {
+            return Err(BuildError::EagernessOutOfRange(self.eagerness.to_string()));
+        }
+        if self.eagerness > 0.0 && self.refresh.is_none() {
+            return Err(BuildError::EarlyRefreshWithoutRefresh);
+        }
+        if !(0.0..1.0).contains(&self.jitter) {
+            return Err(BuildError::JitterOutOfRange(self.jitter.to_string()));
+        }
         self.policy
             .check()
             .map_err(BuildError::ColdShareOutOfRange)?;
@@ -346,6 +399,7 @@ where
         let extras = Extras {
             marks: bound.is_any(),
             caps: idle != 0,
+            softs: self.refresh.is_some(),
         };
         let most = self.max_entries.map_or(usize::MAX, |most| {
             usize::try_from(most).unwrap_or(usize::MAX)
@@ -364,6 +418,10 @@ where
             bound,
             soonest: AtomicU32::new(lane::NONE),
             flights: Flights::new(),
+            refresh: self
+                .refresh
+                .map(|after| Refresh::new(nanos(after), self.eagerness)),
+            jitter: self.jitter,
             manual: reaper.who == Who::Manual,
         };
         let settings = reaper.settings.clone();

@@ -33,6 +33,13 @@ pub enum BuildError {
     LeaseOutOfRange(Duration),
     /// Only the default clock's time can be leased.
     LeasedCustomClock,
+    /// The eagerness of early refresh must be at least 0, and finite.
+    EagernessOutOfRange(String),
+    /// [`early_refresh`](crate::Builder::early_refresh) is ahead of
+    /// [`refresh_after`](crate::Builder::refresh_after), which was not set.
+    EarlyRefreshWithoutRefresh,
+    /// The jitter of lifetimes must be at least 0 and below 1.
+    JitterOutOfRange(String),
     /// A policy's cold share must be above 0 and below 1.
     ColdShareOutOfRange(String),
     /// A thread of the library could not be started.
@@ -66,7 +73,7 @@ impl fmt::Display for BuildError {
                 write!(f, "a cache has 1 to 65536 shards, not {given}")
             }
             BuildError::ZeroLifetime => {
-                f.write_str("time_to_live and time_to_idle must be above zero")
+                f.write_str("time_to_live, time_to_idle and refresh_after must be above zero")
             }
             BuildError::CapacityOutOfRange(given) => {
                 write!(
@@ -80,6 +87,21 @@ impl fmt::Display for BuildError {
             BuildError::LeasedCustomClock => f.write_str(
                 "clock_lease needs the default clock; a clock of your own is always asked",
             ),
+            BuildError::EagernessOutOfRange(given) => {
+                write!(
+                    f,
+                    "early_refresh must be at least 0 and finite, not {given}"
+                )
+            }
+            BuildError::EarlyRefreshWithoutRefresh => {
+                f.write_str("early_refresh needs a refresh_after to be ahead of")
+            }
+            BuildError::JitterOutOfRange(given) => {
+                write!(
+                    f,
+                    "lifetime_jitter must be at least 0 and below 1, not {given}"
+                )
+            }
             BuildError::ColdShareOutOfRange(given) => {
                 write!(f, "a cold_share must be above 0 and below 1, not {given}")
             }

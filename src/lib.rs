@@ -18,6 +18,7 @@
 mod bound;
 mod builder;
 mod cache;
+mod chance;
 mod clock;
 mod counter;
 mod entry;
@@ -62,7 +63,11 @@ pub mod docs {
 pub use ahash::RandomState;
 
 pub use builder::Builder;
-pub use cache::{Cache, Computed, Drain, Iter, Loading, Op, Pinned, PinnedIter, Turn};
+#[cfg(feature = "rayon")]
+pub use cache::ParIter;
+pub use cache::{
+    Cache, Computed, Drain, Entry, IntoIter, Iter, Loading, Op, Pinned, PinnedIter, Turn,
+};
 pub use clock::{Clock, ManualClock};
 pub use counter::Counter;
 pub use error::{BuildError, CounterError, NotBounded, Refused, RefusedReason};

@@ -2,10 +2,11 @@
 
 use crate::RemovalCause;
 use crate::bound::Bound;
+use crate::chance;
 use crate::clock::{Reading, Time, nanos};
 use crate::entry::word::NEVER;
 use crate::lifetime::{Expiry, Lifetime};
-use crate::load::Flights;
+use crate::load::{Flights, Refresh};
 use crate::slab::lifetimes::{DEFAULT, FIXED};
 use crate::sync::AtomicU32;
 
@@ -27,6 +28,10 @@ pub(crate) struct Rules<K, V> {
     pub(crate) soonest: AtomicU32,
     /// Loads in progress.
     pub(crate) flights: Flights<K, V>,
+    /// Where stale values are loaded again.
+    pub(crate) refresh: Option<Refresh>,
+    /// Up to which share of itself each lifetime of the cache's own is shortened.
+    pub(crate) jitter: f64,
     /// Whether nothing reclaims but calls.
     pub(crate) manual: bool,
 }
@@ -56,6 +61,25 @@ impl<K: 'static, V: 'static> Rules<K, V> {
         self.live != NEVER || self.idle != 0 || self.expiry.is_some()
     }
 
+    /// When a value that is written now becomes stale.
+    #[inline]
+    pub(crate) fn soft(&self, time: &mut Reading<'_>) -> u64 {
+        match &self.refresh {
+            None => NEVER,
+            Some(refresh) => refresh.soft(time.ask()),
+        }
+    }
+
+    /// A deadline of the cache's own choice, or a random one somewhat earlier; after `now`.
+    fn spread(&self, deadline: u64, now: u64) -> u64 {
+        if self.jitter == 0.0 || deadline == NEVER {
+            return deadline;
+        }
+        let most = (deadline - now) as f64 * self.jitter;
+        // (The product may be rounded up.)
+        (deadline - (most * chance::draw()) as u64).max(now + 1)
+    }
+
     /// The span of a new entry: `explicit` replaces time to live and expiry policy; a time to idle
     /// caps either. `None` when it would be over at once. Runs the user's policy: call without
     /// locks.
@@ -80,11 +104,16 @@ impl<K: 'static, V: 'static> Rules<K, V> {
             .as_ref()
             .map(|expiry| expiry.lifetime(key, value));
         let now = time.ask();
-        let live = now.saturating_add(self.live);
+        let live = self.spread(now.saturating_add(self.live), now);
         let Some(lifetime) = policy else {
             return Some(self.capped(live, now, DEFAULT));
         };
-        let cap = self.time.deadline(lifetime, now)?.min(live);
+        let cap = self.time.deadline(lifetime, now)?;
+        let cap = match lifetime {
+            Lifetime::For(_) => self.spread(cap, now),
+            Lifetime::Never | Lifetime::Until(_) => cap,
+        }
+        .min(live);
         let own = match lifetime {
             Lifetime::Never => self.live,
             Lifetime::For(length) => nanos(length).min(self.live),
@@ -109,7 +138,7 @@ impl<K: 'static, V: 'static> Rules<K, V> {
     /// idleness so far.
     pub(crate) fn renewed(&self, own: u64, cap: u64, now: u64) -> Span {
         let cap = match own {
-            DEFAULT => now.saturating_add(self.live),
+            DEFAULT => self.spread(now.saturating_add(self.live), now),
             FIXED => cap,
             NEVER => NEVER,
             length => now.saturating_add(length),

@@ -5,12 +5,12 @@ use std::future::{self, Future};
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use ebbtide::{Cache, Turn};
+use ebbtide::{Cache, ManualClock, Turn};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 
@@ -265,4 +265,42 @@ fn an_invalidation_during_a_load_wins() {
     assert!(!cache.invalidate(&1));
     assert_eq!(poll(leader.as_mut(), &bell), Poll::Ready(1));
     assert_eq!(cache.get(&1), None);
+}
+
+#[test]
+fn a_stale_value_is_served_at_once_and_loaded_again_by_a_task_of_its_own() {
+    for run_all in [on_tokio as RunAll, on_a_thread_pool] {
+        let clock = ManualClock::new();
+        let cache: Cache<u64, u64> = Cache::builder()
+            .clock(clock.clone())
+            .refresh_after(Duration::from_secs(5))
+            .build()
+            .unwrap();
+        type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
+        let jobs: Arc<Mutex<Vec<Job>>> = Arc::default();
+        let ask = |loaded: u64| -> Task {
+            let (cache, jobs) = (cache.clone(), Arc::clone(&jobs));
+            Box::pin(async move {
+                let spawn = |job| jobs.lock().unwrap().push(job);
+                let load = async move {
+                    turns(3).await;
+                    loaded
+                };
+                cache.get_or_refresh_async(1, spawn, load).await
+            })
+        };
+        assert_eq!(run_all(vec![ask(10)]), [10]);
+        assert!(jobs.lock().unwrap().is_empty(), "loaded in the task itself");
+        clock.advance(Duration::from_secs(5));
+        assert_eq!(run_all((0..100).map(|_| ask(11)).collect()), [10; 100]);
+        let mut given = std::mem::take(&mut *jobs.lock().unwrap());
+        assert_eq!(given.len(), 1);
+        let job = given.pop().unwrap();
+        run_all(vec![Box::pin(async move {
+            job.await;
+            0
+        })]);
+        assert_eq!(cache.get(&1), Some(11));
+        assert_eq!(run_all(vec![ask(12)]), [11]);
+    }
 }

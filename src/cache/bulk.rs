@@ -5,13 +5,12 @@
 //! within one pin. A slot whose entry has ended meanwhile is looked up again by its key, so a key
 //! that is there throughout is met exactly once, whatever is replaced, split or merged on the way.
 
-use std::fmt;
 use std::hash::{BuildHasher, Hash};
-use std::iter::FusedIterator;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::Cache;
 use super::core::{Core, judge};
+use super::iter::{Drain, Iter};
 use super::room::Written;
 use crate::RemovalCause;
 use crate::reclaim::{Guard, pin};
@@ -22,15 +21,31 @@ use crate::stats::Path;
 /// Entries ended in one hold of a shard's lock.
 const TOGETHER: usize = 128;
 
-/// How far a walk has come.
+/// How far a walk has come, and before which shard it ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Walk {
     shard: usize,
     hash: u32,
+    end: usize,
 }
 
 impl Walk {
-    pub(super) const START: Walk = Walk { shard: 0, hash: 0 };
+    /// A walk through all shards.
+    pub(super) const START: Walk = Walk {
+        shard: 0,
+        hash: 0,
+        end: usize::MAX,
+    };
+
+    /// A walk through one shard.
+    #[cfg(feature = "rayon")]
+    fn through(shard: usize) -> Self {
+        Walk {
+            shard,
+            hash: 0,
+            end: shard + 1,
+        }
+    }
 }
 
 impl<K, V, S> Core<K, V, S>
@@ -47,14 +62,14 @@ where
         slots: &mut Vec<SlotRef<'g>>,
     ) -> Option<usize> {
         let shard = walk.shard;
+        if shard >= walk.end {
+            return None;
+        }
         let next = self.shards.get(shard)?.note(walk.hash, guard, slots);
-        *walk = match next {
-            Some(hash) => Walk { shard, hash },
-            None => Walk {
-                shard: shard + 1,
-                hash: 0,
-            },
-        };
+        match next {
+            Some(hash) => walk.hash = hash,
+            None => (walk.shard, walk.hash) = (shard + 1, 0),
+        }
         Some(shard)
     }
 
@@ -77,7 +92,7 @@ where
     }
 
     /// Ends the entries in these slots that are still linked; those that were alive go to `ended`.
-    fn end_all<'g>(
+    pub(super) fn end_all<'g>(
         &self,
         shard: usize,
         slots: &[SlotRef<'g>],
@@ -206,11 +221,7 @@ where
         V: Clone,
     {
         self.core.rules.flights.overtake_all();
-        Drain {
-            cache: self,
-            walk: Walk::START,
-            ready: Vec::new().into_iter(),
-        }
+        Drain::of(self)
     }
 
     /// Clones of all live entries, in no particular order.
@@ -223,157 +234,16 @@ where
         K: Clone,
         V: Clone,
     {
-        Iter {
-            cache: self,
-            walk: Walk::START,
-            ready: Vec::new().into_iter(),
-        }
+        Iter::of(self, Walk::START)
     }
-}
 
-impl<'c, K, V, S> IntoIterator for &'c Cache<K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    type Item = (K, V);
-    type IntoIter = Iter<'c, K, V, S>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
-
-/// The iterator of [`Cache::iter`].
-pub struct Iter<'c, K, V, S> {
-    cache: &'c Cache<K, V, S>,
-    walk: Walk,
-    ready: std::vec::IntoIter<(K, V)>,
-}
-
-impl<K, V, S> Iterator for Iter<'_, K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    type Item = (K, V);
-
-    fn next(&mut self) -> Option<(K, V)> {
-        let core = &*self.cache.core;
-        loop {
-            if let Some(entry) = self.ready.next() {
-                return Some(entry);
-            }
-            let guard = pin();
-            let mut slots = Vec::new();
-            let shard = &core.shards[core.note(&mut self.walk, &guard, &mut slots)?];
-            let live = slots
-                .into_iter()
-                .filter_map(|slot| core.current(shard, slot, &guard));
-            let clones: Vec<(K, V)> = live
-                .map(|slot| {
-                    let entry = shard.entry(slot);
-                    (entry.key().clone(), entry.value().clone())
-                })
-                .collect();
-            self.ready = clones.into_iter();
-        }
-    }
-}
-
-impl<K, V, S> FusedIterator for Iter<'_, K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
-}
-
-impl<K, V, S> fmt::Debug for Iter<'_, K, V, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Iter")
-            .field("walk", &self.walk)
-            .finish_non_exhaustive()
-    }
-}
-
-/// The iterator of [`Cache::drain`].
-pub struct Drain<'c, K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    cache: &'c Cache<K, V, S>,
-    walk: Walk,
-    ready: std::vec::IntoIter<(K, V)>,
-}
-
-impl<K, V, S> Iterator for Drain<'_, K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    type Item = (K, V);
-
-    fn next(&mut self) -> Option<(K, V)> {
-        let core = &*self.cache.core;
-        loop {
-            if let Some(entry) = self.ready.next() {
-                return Some(entry);
-            }
-            let guard = pin();
-            let mut slots = Vec::new();
-            let shard = core.note(&mut self.walk, &guard, &mut slots)?;
-            let mut clones = Vec::new();
-            core.end_all(shard, &slots, &guard, |slot| {
-                let entry = core.shards[shard].entry(slot);
-                clones.push((entry.key().clone(), entry.value().clone()));
-            });
-            self.ready = clones.into_iter();
-        }
-    }
-}
-
-impl<K, V, S> FusedIterator for Drain<'_, K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
-}
-
-impl<K, V, S> Drop for Drain<'_, K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    fn drop(&mut self) {
-        let core = &*self.cache.core;
-        loop {
-            let guard = pin();
-            let mut slots = Vec::new();
-            let Some(shard) = core.note(&mut self.walk, &guard, &mut slots) else {
-                return;
-            };
-            core.end_all(shard, &slots, &guard, |_| ());
-        }
-    }
-}
-
-impl<K, V, S> fmt::Debug for Drain<'_, K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Drain")
-            .field("walk", &self.walk)
-            .finish_non_exhaustive()
+    /// [`iter`](Self::iter) for one shard.
+    #[cfg(feature = "rayon")]
+    pub(super) fn iter_shard(&self, shard: usize) -> Iter<'_, K, V, S>
+    where
+        K: Clone,
+        V: Clone,
+    {
+        Iter::of(self, Walk::through(shard))
     }
 }

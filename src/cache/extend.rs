@@ -3,8 +3,61 @@
 use std::hash::{BuildHasher, Hash};
 
 use super::Cache;
+use crate::lifetime::Lifetime;
+use crate::reclaim::pin;
 
-/// [`insert`](Cache::insert)s each pair, in order.
+/// Pairs whose index lines are asked for together, so that their cache misses overlap.
+const TOGETHER: usize = 16;
+
+impl<K, V, S> Cache<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// [`insert`](Self::insert)s pairs, in order.
+    ///
+    /// The lines that the inserts need are asked for sixteen pairs ahead, so that their cache misses overlap. Each
+    /// insert is one of its own: others may read and write between two of them, and a panic of the
+    /// iterator's leaves those before it (but for up to fifteen that were taken from it) in the cache.
+    pub fn insert_many(&self, pairs: impl IntoIterator<Item = (K, V)>) {
+        self.insert_all(pairs, None);
+    }
+
+    /// As [`insert_many`](Self::insert_many), each with this lifetime, counted from its own insert.
+    pub fn insert_many_with_ttl(
+        &self,
+        pairs: impl IntoIterator<Item = (K, V)>,
+        lifetime: impl Into<Lifetime>,
+    ) {
+        self.insert_all(pairs, Some(lifetime.into()));
+    }
+
+    fn insert_all(&self, pairs: impl IntoIterator<Item = (K, V)>, lifetime: Option<Lifetime>) {
+        let core = &*self.core;
+        let mut pairs = pairs.into_iter();
+        let mut ready = Vec::with_capacity(pairs.size_hint().0.clamp(1, TOGETHER));
+        loop {
+            // The iterator is the user's: not under the pin.
+            let next = pairs.by_ref().take(TOGETHER);
+            ready.extend(next.map(|(key, value)| (core.address(&key), key, value)));
+            if ready.is_empty() {
+                return;
+            }
+            {
+                let guard = pin();
+                for &(address, ..) in &ready {
+                    core.shard(address).prefetch_index(address.hash, &guard);
+                }
+            }
+            for (address, key, value) in ready.drain(..) {
+                self.insert_at(address, key, value, lifetime);
+            }
+        }
+    }
+}
+
+/// As [`insert_many`](Cache::insert_many).
 ///
 /// ```
 /// let mut cache = ebbtide::Cache::unbounded();
@@ -18,7 +71,7 @@ where
     S: BuildHasher + Send + Sync + 'static,
 {
     fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, pairs: I) {
-        (&*self).extend(pairs);
+        self.insert_many(pairs);
     }
 }
 
@@ -30,47 +83,24 @@ where
     S: BuildHasher + Send + Sync + 'static,
 {
     fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, pairs: I) {
-        for (key, value) in pairs {
-            self.insert(key, value);
-        }
+        self.insert_many(pairs);
     }
 }
 
-/// [`insert`](Cache::insert)s each pair, on the threads of rayon's current pool. Of pairs with the
-/// same key any may be the last.
+/// An [unbounded](Cache::unbounded) cache of these pairs; of pairs with the same key the last stays.
 ///
 /// ```
-/// use rayon::prelude::*;
-///
-/// let mut cache = ebbtide::Cache::unbounded();
-/// cache.par_extend((0..1_000u64).into_par_iter().map(|n| (n, n * n)));
-/// assert_eq!(cache.get(&30), Some(900));
+/// let cache: ebbtide::Cache<&str, u32> = [("a", 1), ("b", 2)].into_iter().collect();
+/// assert_eq!(cache.get("a"), Some(1));
 /// ```
-#[cfg(feature = "rayon")]
-impl<K, V, S> rayon::iter::ParallelExtend<(K, V)> for Cache<K, V, S>
+impl<K, V> FromIterator<(K, V)> for Cache<K, V>
 where
     K: Hash + Eq + Send + Sync + 'static,
     V: Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
 {
-    fn par_extend<I: rayon::iter::IntoParallelIterator<Item = (K, V)>>(&mut self, pairs: I) {
-        (&*self).par_extend(pairs);
-    }
-}
-
-/// As for the cache itself; a shared handle is enough.
-#[cfg(feature = "rayon")]
-impl<K, V, S> rayon::iter::ParallelExtend<(K, V)> for &Cache<K, V, S>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    fn par_extend<I: rayon::iter::IntoParallelIterator<Item = (K, V)>>(&mut self, pairs: I) {
-        use rayon::iter::ParallelIterator;
-        let cache: &Cache<K, V, S> = self;
-        pairs
-            .into_par_iter()
-            .for_each(|(key, value)| cache.insert(key, value));
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
+        let cache = Cache::unbounded();
+        cache.insert_many(pairs);
+        cache
     }
 }

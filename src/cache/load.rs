@@ -8,17 +8,18 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use super::Cache;
+use super::write::IfLive;
 use crate::RandomState;
 use crate::lifetime::Lifetime;
 use crate::load::{Flight, Inside, Joined, Nested, Wait};
 use crate::sync::Arc;
 
 /// What a caller of [`Cache::get_or_load`] gets.
-pub enum Turn<'c, K, V, S = RandomState> {
+pub enum Turn<K, V, S = RandomState> {
     /// The value: it was there, or somebody else has loaded it meanwhile.
     Value(V),
     /// Nobody has the value or is loading it: it is the caller's turn.
-    Load(Loading<'c, K, V, S>),
+    Load(Loading<K, V, S>),
     /// Somebody was loading it for as long as the caller was willing to wait.
     TimedOut,
     /// Waiting would never end: this thread is loading this very key, or a load that it is running
@@ -29,15 +30,15 @@ pub enum Turn<'c, K, V, S = RandomState> {
 /// The right and the duty to load a key's value: [`insert`](Loading::insert) it, or drop this and
 /// somebody who waits takes over.
 ///
-/// Stays on its thread, which is what finds recursive loads out.
+/// Stays on its thread, which is what finds recursive loads out. Keeps the cache alive.
 #[must_use = "others wait for what is being loaded"]
-pub struct Loading<'c, K, V, S = RandomState> {
+pub struct Loading<K, V, S = RandomState> {
     // In this order: the load ends before this thread has left it.
-    lead: Lead<'c, K, V, S>,
+    lead: Lead<K, V, S>,
     _inside: Inside,
 }
 
-impl<K, V, S> Loading<'_, K, V, S>
+impl<K, V, S> Loading<K, V, S>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
@@ -64,17 +65,19 @@ where
 
 /// A load that this caller has to carry out. Dropped without a value, it is given up: one of those
 /// who wait takes over.
-struct Lead<'c, K, V, S> {
-    cache: &'c Cache<K, V, S>,
+pub(super) struct Lead<K, V, S> {
+    cache: Cache<K, V, S>,
     flight: Arc<Flight<K, V>>,
+    /// On the cache's clock, where anybody wants to know how long loads take.
+    began: Option<u64>,
     /// Its end has been told.
     over: bool,
 }
 
 /// What a look for a value, or for a load of it, came to.
-enum Found<'c, K, V, S> {
+enum Found<K, V, S> {
     Value(V),
-    Lead(Lead<'c, K, V, S>),
+    Lead(Lead<K, V, S>),
     Wait(Arc<Flight<K, V>>),
 }
 
@@ -173,7 +176,7 @@ where
     }
 
     /// Waits as long as it takes: the value, or the turn to load it.
-    fn value_or_turn(&self, key: K) -> Result<V, Loading<'_, K, V, S>> {
+    fn value_or_turn(&self, key: K) -> Result<V, Loading<K, V, S>> {
         match self.get_or_load(key, None) {
             Turn::Value(value) => Ok(value),
             Turn::Load(loading) => Err(loading),
@@ -201,16 +204,13 @@ where
     /// }
     /// assert_eq!(cache.get("a"), Some(1));
     /// ```
-    pub fn get_or_load(&self, key: K, patience: Option<Duration>) -> Turn<'_, K, V, S> {
+    pub fn get_or_load(&self, key: K, patience: Option<Duration>) -> Turn<K, V, S> {
         // (More patience than the clock can count is endless.)
         let until = patience.map(|patience| Instant::now().checked_add(patience));
         loop {
             let flight = match self.find_or_lead(&key) {
                 Found::Value(value) => return Turn::Value(value),
-                Found::Lead(lead) => {
-                    let _inside = Inside::enter(&lead.flight);
-                    return Turn::Load(Loading { lead, _inside });
-                }
+                Found::Lead(lead) => return Turn::Load(lead.into()),
                 Found::Wait(flight) => flight,
             };
             let Some(_nested) = Nested::wait(&flight) else {
@@ -225,24 +225,14 @@ where
     }
 
     /// The value, or else the load of it: begun by this call, or in progress.
-    fn find_or_lead(&self, key: &K) -> Found<'_, K, V, S> {
+    fn find_or_lead(&self, key: &K) -> Found<K, V, S> {
         if let Some(value) = self.get(key) {
             return Found::Value(value);
         }
-        let core = &*self.core;
-        let address = core.address(key);
-        let flight = match core.rules.flights.join(address.hash, key) {
-            Joined::Wait(flight) => return Found::Wait(flight),
-            Joined::Lead(flight) => flight,
+        let lead = match self.lead(key) {
+            Ok(lead) => lead,
+            Err(flight) => return Found::Wait(flight),
         };
-        let lead = Lead {
-            cache: self,
-            flight,
-            over: false,
-        };
-        // From here on, whoever writes the key either overtakes this load or has let go of the lock
-        // before the loader begins.
-        core.pass_lock(address.shard);
         // Another load may have ended between the miss and the join.
         match self.peek(key) {
             Some(value) => {
@@ -251,6 +241,27 @@ where
             }
             None => Found::Lead(lead),
         }
+    }
+
+    /// Begins a load of a key, unless one is in progress.
+    pub(super) fn lead(&self, key: &K) -> Result<Lead<K, V, S>, Arc<Flight<K, V>>> {
+        let core = &*self.core;
+        let address = core.address(key);
+        let flight = match core.rules.flights.join(address.hash, key) {
+            Joined::Wait(flight) => return Err(flight),
+            Joined::Lead(flight) => flight,
+        };
+        let mut lead = Lead {
+            cache: self.clone(),
+            flight,
+            began: None,
+            over: false,
+        };
+        // From here on, whoever writes the key either overtakes this load or has let go of the lock
+        // before the loader begins.
+        core.pass_lock(address.shard);
+        lead.began = core.rules.refresh.as_ref().map(|_| core.rules.time.now());
+        Ok(lead)
     }
 }
 
@@ -291,15 +302,7 @@ where
         loop {
             let flight = match self.find_or_lead(&key) {
                 Found::Value(value) => return Ok(value),
-                Found::Lead(lead) => {
-                    let value = std::future::poll_fn(|context| {
-                        let _inside = Inside::enter(&lead.flight);
-                        load.as_mut().poll(context)
-                    })
-                    .await?;
-                    let _inside = Inside::enter(&lead.flight);
-                    return Ok(lead.publish(value, None));
-                }
+                Found::Lead(lead) => return lead.load(load.as_mut()).await,
                 Found::Wait(flight) => flight,
             };
             let Some(_nested) = Nested::wait(&flight) else {
@@ -316,36 +319,64 @@ where
     }
 }
 
-impl<K, V, S> Lead<'_, K, V, S>
+impl<K, V, S> Lead<K, V, S>
 where
     K: Hash + Eq + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
+    /// Awaits `load` and publishes what it comes to.
+    #[cfg(feature = "async")]
+    pub(super) async fn load<E>(self, load: impl Future<Output = Result<V, E>>) -> Result<V, E>
+    where
+        K: Clone,
+    {
+        let mut load = std::pin::pin!(load);
+        let value = std::future::poll_fn(|context| {
+            let _inside = Inside::enter(&self.flight);
+            load.as_mut().poll(context)
+        })
+        .await?;
+        let _inside = Inside::enter(&self.flight);
+        Ok(self.publish(value, None))
+    }
+
     fn publish(self, value: V, lifetime: Option<Lifetime>) -> V
     where
         K: Clone,
     {
         let rules = &self.cache.core.rules;
+        if let (Some(refresh), Some(began)) = (&rules.refresh, self.began) {
+            refresh.took(rules.time.now().saturating_sub(began));
+        }
         let (key, stored) = (self.flight.key().clone(), value.clone());
         let mut time = rules.time.reading();
         if let Some(span) = rules.span(&key, &stored, lifetime, &mut time) {
             let flight = Some(&*self.flight);
             // What is not stored, for whatever reason, is dropped.
-            let _ = self.cache.link_if_absent(key, stored, span, time, flight);
+            let _ = self
+                .cache
+                .link(key, stored, span, time, IfLive::Replace, flight);
         }
         self.end(&value);
         value
     }
 
-    fn end(mut self, value: &V) {
+    pub(super) fn end(mut self, value: &V) {
         let flights = &self.cache.core.rules.flights;
         flights.end(&self.flight, || Some(value.clone()));
         self.over = true;
     }
 }
 
-impl<K, V, S> Drop for Lead<'_, K, V, S> {
+impl<K, V, S> From<Lead<K, V, S>> for Loading<K, V, S> {
+    fn from(lead: Lead<K, V, S>) -> Self {
+        let _inside = Inside::enter(&lead.flight);
+        Loading { lead, _inside }
+    }
+}
+
+impl<K, V, S> Drop for Lead<K, V, S> {
     fn drop(&mut self) {
         if !self.over {
             self.cache.core.rules.flights.end(&self.flight, || None);
@@ -380,13 +411,13 @@ impl Wake for Unpark {
     }
 }
 
-impl<K, V, S> fmt::Debug for Loading<'_, K, V, S> {
+impl<K, V, S> fmt::Debug for Loading<K, V, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Loading").finish_non_exhaustive()
     }
 }
 
-impl<K, V, S> fmt::Debug for Turn<'_, K, V, S> {
+impl<K, V, S> fmt::Debug for Turn<K, V, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Turn::Value(_) => "Value(..)",

@@ -3,10 +3,15 @@
 mod bulk;
 pub(crate) mod core;
 mod deadline;
+mod entry;
 mod extend;
+mod iter;
 mod load;
+#[cfg(feature = "rayon")]
+mod parallel;
 mod pinned;
 mod read;
+mod refresh;
 mod room;
 #[cfg(test)]
 mod tests;
@@ -18,6 +23,7 @@ use std::hash::{BuildHasher, Hash};
 use std::time::{Duration, Instant};
 
 use crate::builder::Builder;
+use crate::chance;
 use crate::limits::{DROP_SLICE, GRACE_TRIES, GRACE_TRIES_OF_A_CYCLE};
 use crate::reaper::budget::Budget;
 use crate::reaper::crew::is_crew_thread;
@@ -27,8 +33,11 @@ use crate::stats::{Stats, add};
 use crate::sync::{Arc, Ordering};
 use crate::{NotBounded, RandomState, lane};
 
-pub use bulk::{Drain, Iter};
+pub use entry::Entry;
+pub use iter::{Drain, IntoIter, Iter};
 pub use load::{Loading, Turn};
+#[cfg(feature = "rayon")]
+pub use parallel::ParIter;
 pub use pinned::{Pinned, PinnedIter};
 pub use update::{Computed, Op};
 
@@ -215,7 +224,7 @@ where
                 threshold,
                 rounds,
             } => {
-                let mut random = worker::random();
+                let mut random = chance::source();
                 sample::cycle(core, &mine, (size, threshold, rounds), &bounds, &mut random)
             }
         };

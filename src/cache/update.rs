@@ -8,7 +8,7 @@ use equivalent::Equivalent;
 use super::Cache;
 use super::core::{Address, judge};
 use super::room::Written;
-use super::write::NotStored;
+use super::write::{IfLive, NotStored};
 use crate::RemovalCause;
 use crate::counter::{self, Counter, Step, as_counter};
 use crate::entry::word::DEAD;
@@ -81,6 +81,15 @@ where
     /// assert_eq!(cache.compute("a", double), Computed::Removed);
     /// ```
     pub fn compute(&self, key: K, mut decide: impl FnMut(Option<&V>) -> Op<V>) -> Computed {
+        self.compute_with(key, |_, value| decide(value))
+    }
+
+    /// [`compute`](Self::compute) with a look at the key.
+    pub(super) fn compute_with(
+        &self,
+        key: K,
+        mut decide: impl FnMut(&K, Option<&V>) -> Op<V>,
+    ) -> Computed {
         let core = &*self.core;
         let address = core.address(&key);
         let mut key = key;
@@ -89,7 +98,7 @@ where
             let shard = core.shard(address);
             let look = shard.lookup(&core.rules, address.hash, &guard, |k| *k == key);
             let Some(slot) = look.live() else {
-                let op = decide(None);
+                let op = decide(&key, None);
                 drop(guard);
                 match self.compute_absent(key, op) {
                     Ok(done) => return done,
@@ -97,7 +106,7 @@ where
                 }
                 continue;
             };
-            let (op, number) = judge(shard.entry(slot).value(), |value| decide(Some(value)));
+            let (op, number) = judge(shard.entry(slot).value(), |value| decide(&key, Some(value)));
             let (value, lifetime) = match op {
                 Op::Keep => return Computed::Unchanged,
                 Op::Remove => match self.remove_slot(address, slot, number) {
@@ -128,7 +137,7 @@ where
         let Some(span) = rules.span(&key, &value, lifetime, &mut time) else {
             return Ok(Computed::Unchanged);
         };
-        match self.link_if_absent(key, value, span, time, None) {
+        match self.link(key, value, span, time, IfLive::Leave, None) {
             Ok(()) => Ok(Computed::Inserted),
             Err(NotStored::Again(key, _)) => Err(key),
             Err(NotStored::Refused(_)) => Ok(Computed::Unchanged),
@@ -209,6 +218,7 @@ where
         if !rules.bound.fits(weight) {
             return Err(NotStored::Refused(Refused::too_heavy(key, value)));
         }
+        let soft = rules.soft(&mut time);
         let guard = pin();
         let mut hold = core.hold_at(address.shard, time, &guard);
         hold.overtake(address.hash, |k| *k == key);
@@ -217,6 +227,7 @@ where
             key,
             value,
             span: crate::rules::FOREVER,
+            soft,
             weight,
         };
         let mut written = Written::NOTHING;
@@ -414,7 +425,7 @@ where
             match span.filter(|_| core.rules.bound.fits(0)) {
                 // Over as soon as it was counted.
                 None => return Ok(delta),
-                Some(span) => match self.link_if_absent(key, counter, span, time, None) {
+                Some(span) => match self.link(key, counter, span, time, IfLive::Leave, None) {
                     Ok(()) => return Ok(delta),
                     Err(NotStored::Again(..)) => {}
                     Err(NotStored::Refused(_)) => return Err(CounterError::Full),

@@ -30,7 +30,7 @@ pub(super) enum NotStored<K, V> {
 
 /// What becomes of a key's live entry when another is to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum IfLive {
+pub(super) enum IfLive {
     Replace,
     Leave,
 }
@@ -76,19 +76,35 @@ where
     }
 
     fn insert_or_report(&self, key: K, value: V, lifetime: Option<Lifetime>) {
-        if let Err(Refused { key, value, .. }) = self.put(key, value, lifetime) {
+        let address = self.core.address(&key);
+        self.insert_at(address, key, value, lifetime);
+    }
+
+    /// [`insert`](Self::insert) of a key that has been hashed.
+    pub(super) fn insert_at(&self, address: Address, key: K, value: V, lifetime: Option<Lifetime>) {
+        if let Err(Refused { key, value, .. }) = self.put_at(address, key, value, lifetime) {
             self.end(&key, RemovalCause::Replaced, |_| ());
             self.core.report_refused(key, value);
         }
     }
 
     fn put(&self, key: K, value: V, lifetime: Option<Lifetime>) -> Result<(), Refused<K, V>> {
+        let address = self.core.address(&key);
+        self.put_at(address, key, value, lifetime)
+    }
+
+    fn put_at(
+        &self,
+        Address { shard, hash }: Address,
+        key: K,
+        value: V,
+        lifetime: Option<Lifetime>,
+    ) -> Result<(), Refused<K, V>> {
         let core = &*self.core;
         let weight = core.rules.bound.weigh(&key, &value);
         if !core.rules.bound.fits(weight) {
             return Err(Refused::too_heavy(key, value));
         }
-        let Address { shard, hash } = core.address(&key);
         let mut time = core.rules.time.reading();
         let Some(span) = core.rules.span(&key, &value, lifetime, &mut time) else {
             self.invalidate(&key);
@@ -99,6 +115,7 @@ where
             key,
             value,
             span,
+            soft: core.rules.soft(&mut time),
             weight,
         };
         self.store(shard, arrival, time, IfLive::Replace, None)
@@ -199,16 +216,19 @@ where
         let Some(span) = core.rules.span(&key, &value, None, &mut time) else {
             return false;
         };
-        self.link_if_absent(key, value, span, time, None).is_ok()
+        self.link(key, value, span, time, IfLive::Leave, None)
+            .is_ok()
     }
 
-    /// Links an entry unless the key has a live one, or it was loaded and the load has been overtaken.
-    pub(super) fn link_if_absent(
+    /// Links an entry, unless the key has a live one that is to stay, or it was loaded and the load has
+    /// been overtaken.
+    pub(super) fn link(
         &self,
         key: K,
         value: V,
         span: Span,
-        time: Reading<'_>,
+        mut time: Reading<'_>,
+        if_live: IfLive,
         loaded: Option<&Flight<K, V>>,
     ) -> Result<(), NotStored<K, V>> {
         let core = &*self.core;
@@ -222,9 +242,10 @@ where
             key,
             value,
             span,
+            soft: core.rules.soft(&mut time),
             weight,
         };
-        match self.store(shard, arrival, time, IfLive::Leave, loaded) {
+        match self.store(shard, arrival, time, if_live, loaded) {
             Ok(None) => Ok(()),
             Ok(Some(Arrival { key, value, .. })) => Err(NotStored::Again(key, value)),
             Err(refused) => Err(NotStored::Refused(refused)),

@@ -1,7 +1,7 @@
 //! Loads in progress: one for each key at a time, whoever asks meanwhile waits for it.
 //!
 //! [`flight`] is one load and those who wait for it, threads and tasks alike; [`nesting`] finds out
-//! when waiting would never end. This file is the table of all loads of a cache.
+//! when waiting would never end, [`refresh`] when a value that is there should be loaded again. This file is the table of all loads of a cache.
 //!
 //! | step | who | under |
 //! |---|---|---|
@@ -17,6 +17,7 @@
 
 mod flight;
 mod nesting;
+mod refresh;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -27,6 +28,7 @@ use crate::sync::{Arc, AtomicUsize, Mutex, Ordering, fence};
 
 pub(crate) use flight::{Flight, Wait};
 pub(crate) use nesting::{Inside, Nested};
+pub(crate) use refresh::Refresh;
 
 /// What a caller that found no entry has to do.
 pub(crate) enum Joined<K, V> {

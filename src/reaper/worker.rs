@@ -1,10 +1,8 @@
 //! What a thread of a crew does with one cache: a cycle when it is time for one, sealing and flushing
 //! while something waits in limbo, trimming and dozing when there is nothing to do.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
-use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
 use super::bell::Bell;
@@ -12,6 +10,7 @@ use super::budget::Budget;
 use super::pace::{Cycle, LONGEST, Pace};
 use super::sweep::{Bounds, CycleReport};
 use super::{Kind, Target, sample, sweep};
+use crate::chance;
 use crate::lane;
 use crate::limits::{DROP_SLICE, GRACE_TRIES_OF_A_CYCLE};
 use crate::pages;
@@ -73,7 +72,7 @@ impl Plan {
             next_trim: Instant::now(),
             dozing: false,
             seen: true,
-            random: self::random(),
+            random: chance::source(),
         }
     }
 
@@ -257,10 +256,4 @@ pub(crate) fn count(target: &dyn Target, report: &CycleReport, budget: &Budget, 
         u64::from(!report.finished && budget.is_spent(now)),
     );
     add(&counts.overruns, u64::from(budget.is_overrun(now)));
-}
-
-/// A source of randomness that differs from all others.
-pub(crate) fn random() -> SmallRng {
-    // ahash keeps random keys for the process and makes each state a different one of them.
-    SmallRng::seed_from_u64(crate::RandomState::new().hash_one(thread::current().id()))
 }

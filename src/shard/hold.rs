@@ -54,6 +54,8 @@ pub(crate) struct Arrival<K, V> {
     pub(crate) key: K,
     pub(crate) value: V,
     pub(crate) span: Span,
+    /// When the value becomes stale.
+    pub(crate) soft: u64,
     /// What it weighs; 1 where nothing is weighed.
     pub(crate) weight: u64,
 }
@@ -251,12 +253,13 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
             key,
             value,
             span,
+            soft,
             weight,
         } = arrival;
         let id = self
             .shard
             .slab
-            .fill(vacant, span.word, span.cap, key, value);
+            .fill(vacant, span.word, span.cap, soft, key, value);
         state.hashes.set(id, hash);
         state.lifetimes.set(id, span.own);
         if self.rules.bound.weighs() {

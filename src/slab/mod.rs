@@ -162,7 +162,24 @@ pub(crate) struct Extras {
     pub(crate) marks: bool,
     /// The deadline without idleness for each slot: only with a time to idle.
     pub(crate) caps: bool,
+    /// When the value becomes stale, for each slot: only where stale values are loaded again.
+    pub(crate) softs: bool,
 }
+
+impl Extras {
+    /// Words beside each entry: its cap, then its soft deadline.
+    fn words(self) -> usize {
+        usize::from(self.caps) + usize::from(self.softs)
+    }
+
+    /// Which of them is the soft deadline.
+    fn soft(self) -> usize {
+        usize::from(self.caps)
+    }
+}
+
+/// Which word beside an entry is its cap.
+const CAP: usize = 0;
 
 /// The writers' side, under the shard lock.
 #[derive(Debug, Default)]
@@ -237,7 +254,7 @@ impl Owner {
         (self.taken.words() * 64).div_ceil(SIDE_CHUNK)
     }
 
-    /// Bytes of entries (with marks and caps) and of bookkeeping.
+    /// Bytes of entries (with what lies beside them) and of bookkeeping.
     pub(crate) fn bytes(&self) -> usize {
         self.chunk_bytes
             + self.table * size_of::<AtomicPtr<u8>>()
@@ -280,18 +297,13 @@ impl<K, V> Slab<K, V> {
         )
     }
 
-    /// Where a chunk has its caps: after the entries, whose size is a multiple of the word's.
-    const CAPS_AT: usize = Self::SLOTS * size_of::<Entry<K, V>>();
+    /// Where a chunk has the words beside its entries: after these, whose size is a multiple of a word's.
+    const WORDS_AT: usize = Self::SLOTS * size_of::<Entry<K, V>>();
 
-    /// Where it has its marks: after the caps, if it has any.
+    /// Where it has its marks: after the words, if it has any.
     #[inline]
     fn marks_at(&self) -> usize {
-        Self::CAPS_AT
-            + if self.extras.caps {
-                Self::SLOTS * size_of::<AtomicU64>()
-            } else {
-                0
-            }
+        Self::WORDS_AT + self.extras.words() * Self::SLOTS * size_of::<AtomicU64>()
     }
 
     /// The layout of a chunk.
@@ -375,19 +387,29 @@ impl<K, V> Slab<K, V> {
             return None;
         }
         // SAFETY: the slot is taken, and stays so for 'g (as in `entry`).
-        Some(unsafe { &*self.cap_at(slot.id) })
+        Some(unsafe { &*self.word_at(CAP, slot.id) })
+    }
+
+    /// When the value in a slot becomes stale, where stale values are loaded again.
+    #[inline]
+    pub(crate) fn soft<'g>(&self, slot: SlotRef<'g>) -> Option<&'g AtomicU64> {
+        if !self.extras.softs {
+            return None;
+        }
+        // SAFETY: the slot is taken, and stays so for 'g (as in `entry`).
+        Some(unsafe { &*self.word_at(self.extras.soft(), slot.id) })
     }
 
     /// # Safety
-    /// As for [`chunk`](Self::chunk), in a slab with caps.
-    unsafe fn cap_at(&self, id: u32) -> *const AtomicU64 {
+    /// As for [`chunk`](Self::chunk), in a slab with more than `which` words beside an entry.
+    unsafe fn word_at(&self, which: usize, id: u32) -> *const AtomicU64 {
         let (chunk, offset) = Self::locate(id);
-        // SAFETY: by the caller's contract; the caps lie here.
+        // SAFETY: by the caller's contract; the words lie here, those of one kind together.
         unsafe {
             self.chunk(chunk)
-                .add(Self::CAPS_AT)
+                .add(Self::WORDS_AT)
                 .cast::<AtomicU64>()
-                .add(offset)
+                .add(which * Self::SLOTS + offset)
         }
     }
 
@@ -462,17 +484,17 @@ impl<K, V> Slab<K, V> {
         let layout = self.layout();
         // SAFETY: an entry has at least its word, so the size is not zero.
         let memory = unsafe { pages::alloc_zeroed(layout) }.as_ptr();
-        // Zeroes are vacant entries, caps and marks. The model checker's atomics have to be made.
+        // Zeroes are vacant entries, words and marks. The model checker's atomics have to be made.
         #[cfg(ebbtide_loom)]
         for i in 0..Self::SLOTS {
             // SAFETY: all within the layout; nobody else has the memory yet.
             unsafe {
                 memory.cast::<Entry<K, V>>().add(i).write(Entry::vacant());
-                if self.extras.caps {
+                for which in 0..self.extras.words() {
                     memory
-                        .add(Self::CAPS_AT)
+                        .add(Self::WORDS_AT)
                         .cast::<AtomicU64>()
-                        .add(i)
+                        .add(which * Self::SLOTS + i)
                         .write(AtomicU64::new(0));
                 }
                 if self.extras.marks {
@@ -487,15 +509,27 @@ impl<K, V> Slab<K, V> {
         memory
     }
 
-    /// Writes an entry into a reserved slot; the index may name it afterwards.
+    /// Writes an entry into a reserved slot, with the words beside it; the index may name it afterwards.
     #[inline]
-    pub(crate) fn fill(&self, slot: Vacant, word: u64, cap: u64, key: K, value: V) -> u32 {
+    pub(crate) fn fill(
+        &self,
+        slot: Vacant,
+        word: u64,
+        cap: u64,
+        soft: u64,
+        key: K,
+        value: V,
+    ) -> u32 {
         // SAFETY: the slot is taken (by `reserve`), not linked, and the token is the only right to
         // use it. The caller still holds the lock under which it reserved the slot.
         unsafe { (*self.entry_at(slot.0)).fill(word, key, value) };
         if self.extras.caps {
             // SAFETY: as above. Relaxed: published with the id's Release store.
-            unsafe { (*self.cap_at(slot.0)).store(cap, Ordering::Relaxed) };
+            unsafe { (*self.word_at(CAP, slot.0)).store(cap, Ordering::Relaxed) };
+        }
+        if self.extras.softs {
+            // SAFETY: as above. Relaxed: as above.
+            unsafe { (*self.word_at(self.extras.soft(), slot.0)).store(soft, Ordering::Relaxed) };
         }
         if self.extras.marks {
             // SAFETY: as above. Relaxed: a mark is a hint.

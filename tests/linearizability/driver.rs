@@ -405,7 +405,7 @@ impl<S: Subject> Stage<'_, S> {
 /// The value that a key had right after a call, as far as the caller can tell.
 fn learnt(call: Call, answer: Answer) -> Option<i64> {
     match (call, answer) {
-        (Call::Read(_) | Call::Peek, Answer::Value(value)) => value,
+        (Call::Read(_) | Call::Peek | Call::Entry(_), Answer::Value(value)) => value,
         (Call::Insert(value, _), _) => Some(value),
         (Call::InsertIfAbsent(value), Answer::Whether(true)) => Some(value),
         (Call::CompareAndSwap { new, .. }, Answer::Whether(true)) => Some(new),

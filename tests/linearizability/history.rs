@@ -69,6 +69,10 @@ pub(crate) enum Call {
         new: i64,
     },
     Compute(Decision),
+    /// `entry`, which changes or stores a value, as [`Decision::Put`] does.
+    Entry(New),
+    /// `remove_if` with a condition that always holds, as [`Decision::Remove`].
+    RemoveIf,
     Increment(i64, Option<Life>),
     Expire(Life),
     Touch,
@@ -107,7 +111,7 @@ pub(crate) enum Left {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Done,
-    /// The value that was there (read, peek, remove).
+    /// The value that was there (read, peek, remove), or is there now (entry).
     Value(Option<i64>),
     /// contains_key, insert_if_absent, compare_and_swap, expire, touch, persist.
     Whether(bool),
@@ -139,7 +143,9 @@ impl Event {
     pub(crate) fn changed_nothing(&self) -> bool {
         match self.answer {
             Answer::Done => false,
-            Answer::Value(value) => self.call != Call::Remove || value.is_none(),
+            Answer::Value(value) => {
+                !matches!(self.call, Call::Remove | Call::Entry(_)) || value.is_none()
+            }
             Answer::Whether(yes) => self.call == Call::ContainsKey || !yes,
             Answer::Left(_) => true,
             Answer::Computed(_, done) => done == Computed::Unchanged,
@@ -162,6 +168,8 @@ impl fmt::Display for Event {
                 write!(f, "compare_and_swap({expected}, {new})")?;
             }
             Call::Compute(decision) => write!(f, "compute({decision:?})")?,
+            Call::Entry(new) => write!(f, "entry({new:?})")?,
+            Call::RemoveIf => f.write_str("remove_if")?,
             Call::Increment(delta, l) => write!(f, "increment({delta}{})", life(l))?,
             Call::Expire(l) => write!(f, "expire({l:?})")?,
             Call::Step(units) => write!(f, "clock + {units}")?,

@@ -60,7 +60,9 @@ pub(crate) fn draw(mix: Mix, random: &mut Xoshiro256PlusPlus, now: u32, fresh: i
             expected: 0,
             new: value,
         },
-        73..85 => Call::Compute(match random.random_range(0..8) {
+        73..76 => Call::Entry(new),
+        76..77 => Call::RemoveIf,
+        77..85 => Call::Compute(match random.random_range(0..8) {
             0 => Decision::Keep,
             1 => Decision::Remove,
             2..5 => Decision::Put(new),
@@ -80,6 +82,7 @@ fn with_value(call: Call, value: i64) -> Call {
             expected,
             new: value,
         },
+        Call::Entry(New::Fixed(_)) => Call::Entry(New::Fixed(value)),
         Call::Compute(Decision::Put(New::Fixed(_))) => {
             Call::Compute(Decision::Put(New::Fixed(value)))
         }

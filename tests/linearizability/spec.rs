@@ -181,6 +181,19 @@ impl Rules {
                     emit(effect);
                 }
             }
+            (Call::RemoveIf, Answer::Computed(seen, done), _)
+                if seen == before.map(|entry| entry.value) =>
+            {
+                let (expected, effect) = self.computed(before, Decision::Remove, reading);
+                if done == expected {
+                    emit(effect);
+                }
+            }
+            (Call::Entry(new), Answer::Value(Some(value)), _)
+                if value == new.value(before.map(|entry| entry.value)) =>
+            {
+                emit(self.computed(before, Decision::Put(new), reading).1);
+            }
             (Call::Increment(delta, life), Answer::Sum(sum), _) => {
                 let expected = before
                     .map_or(0, |entry| entry.value)

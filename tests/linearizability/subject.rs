@@ -292,6 +292,29 @@ impl<V: Payload> Subject for Cache<Key, V> {
                 });
                 Answer::Computed(seen, done)
             }
+            Call::Entry(new) => {
+                let change = |seen| {
+                    uneasy();
+                    V::of(new.value(seen))
+                };
+                let value = self
+                    .entry(key)
+                    .and_modify(move |value| change(Some(value.number())))
+                    .or_insert_with(move || change(None));
+                Answer::Value(Some(value.number()))
+            }
+            Call::RemoveIf => {
+                let mut seen = None;
+                let removed = self.remove_if(&key, |value| {
+                    seen = Some(value.number());
+                    uneasy();
+                    true
+                });
+                match removed {
+                    true => Answer::Computed(seen, Computed::Removed),
+                    false => Answer::Computed(None, Computed::Unchanged),
+                }
+            }
             Call::Increment(delta, l) => Answer::Sum(V::add(self, &key, delta, l.map(life)).ok()),
             Call::Expire(l) => Answer::Whether(self.expire(&key, life(l))),
             Call::Touch => Answer::Whether(self.touch(&key)),
