@@ -3,6 +3,7 @@
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::num::NonZero;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use crate::bound::{Bound, NONE, Weigher};
@@ -11,6 +12,7 @@ use crate::cache::core::Core;
 use crate::clock::{Clock, Time, nanos};
 use crate::entry::word::NEVER;
 use crate::error::BuildError;
+use crate::follow::{Feed, Follower, Source};
 use crate::lane;
 use crate::lifetime::Expiry;
 use crate::limits::MAX_SLOTS;
@@ -72,6 +74,7 @@ pub struct Builder<K, V, S = RandomState> {
     reaper: Option<Reaper>,
     record_stats: bool,
     listener: Option<Listener<K, V>>,
+    feed: Option<Arc<Feed<K>>>,
     initial_capacity: usize,
     name: String,
 }
@@ -95,6 +98,7 @@ impl<K, V> Builder<K, V> {
             reaper: None,
             record_stats: false,
             listener: None,
+            feed: None,
             initial_capacity: 0,
             name: String::new(),
         }
@@ -220,6 +224,7 @@ impl<K, V, S> Builder<K, V, S> {
             reaper: self.reaper,
             record_stats: self.record_stats,
             listener: self.listener,
+            feed: self.feed,
             initial_capacity: self.initial_capacity,
             name: self.name,
         }
@@ -283,6 +288,16 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
+    /// Keeps what leaves for a consumer of [`Cache::removals`], up to so many removals while there is one. It costs
+    /// what a listener costs, and a clone of each key.
+    pub fn removal_feed(mut self, capacity: usize) -> Self
+    where
+        K: Clone,
+    {
+        self.feed = Some(Arc::new(Feed::new(capacity)));
+        self
+    }
+
     /// Entries that the index should have room for from the start (some 8 bytes for each are
     /// allocated at once; not for more than the bound). Entries themselves are allocated as they
     /// come. At most 2^30, or as many for each shard if their number is given; more is refused.
@@ -309,7 +324,26 @@ where
     /// # Errors
     /// A [`BuildError`] for settings that contradict themselves, or if a reaper thread cannot be
     /// started.
-    pub fn build(mut self) -> Result<Cache<K, V, S>, BuildError> {
+    pub fn build(self) -> Result<Cache<K, V, S>, BuildError> {
+        self.build_as(false)
+    }
+
+    /// Makes a cache that follows another one: see [`Follower`].
+    ///
+    /// # Errors
+    /// As [`build`](Self::build); and with a bound or a time to idle, which would have the follower decide what
+    /// is the primary's to decide.
+    pub fn build_follower(self) -> Result<Follower<K, V, S>, BuildError>
+    where
+        K: Clone,
+    {
+        if self.max_entries.is_some() || self.max_weight.is_some() || self.idle.is_some() {
+            return Err(BuildError::FollowerDecides);
+        }
+        Ok(Follower::new(self.build_as(true)?))
+    }
+
+    fn build_as(mut self, follows: bool) -> Result<Cache<K, V, S>, BuildError> {
         let clock_is_manual = self.clock.as_ref().is_some_and(|clock| clock.is_manual());
         let reaper = match &self.reaper {
             Some(reaper) => reaper.clone(),
@@ -317,11 +351,14 @@ where
             None => Reaper::shared(),
         };
         self.check(&reaper)?;
-        let time = match (self.clock.take(), self.lease) {
+        let mut time = match (self.clock.take(), self.lease) {
             (Some(clock), _) => Time::custom(clock),
             (None, Some(lease)) => Time::leased(lease).map_err(BuildError::Thread)?,
             (None, None) => Time::system(),
         };
+        if follows {
+            time.follow();
+        }
         let core = Arc::new(self.into_core(time, &reaper));
         let target: Weak<dyn Target> = {
             let core: Weak<Core<K, V, S>> = Arc::downgrade(&core);
@@ -362,6 +399,9 @@ where
         }
         if !(0.0..1.0).contains(&self.jitter) {
             return Err(BuildError::JitterOutOfRange(self.jitter.to_string()));
+        }
+        if self.feed.as_ref().is_some_and(|feed| feed.capacity() == 0) {
+            return Err(BuildError::EmptyFeed);
         }
         self.policy
             .check()
@@ -414,7 +454,8 @@ where
             live: self.live.map_or(NEVER, nanos),
             idle,
             expiry: self.expiry,
-            listener: self.listener,
+            listener: heard(self.listener, self.feed.as_ref()),
+            feed: self.feed,
             bound,
             soonest: AtomicU32::new(lane::NONE),
             flights: Flights::new(),
@@ -453,6 +494,25 @@ where
             }
         })
     }
+}
+
+/// What is told of removals: the feed first, which must miss nothing.
+fn heard<K: Send + 'static, V: 'static>(
+    listener: Option<Listener<K, V>>,
+    feed: Option<&Arc<Feed<K>>>,
+) -> Option<Listener<K, V>> {
+    let Some(feed) = feed else {
+        return listener;
+    };
+    let source = Source(Arc::clone(feed));
+    Some(Box::new(move |key, value, cause| {
+        // (A key's `Clone` that panics is no reason not to tell the listener.)
+        let fed = catch_unwind(AssertUnwindSafe(|| source.0.push(key, cause)));
+        if let Some(listener) = &listener {
+            listener(key, value, cause);
+        }
+        fed.unwrap_or_else(|panic| resume_unwind(panic));
+    }))
 }
 
 /// Four shards a core, at least 16; where only the weight is bounded, so that nobody knows how many

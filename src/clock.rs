@@ -174,6 +174,8 @@ impl SystemClock {
 pub(crate) struct Time {
     source: Source,
     lease: Option<Lease>,
+    /// The clock hides what is over and ends nothing: somebody else's does.
+    follows: bool,
     /// Panics of a user's clock under a lock.
     panics: AtomicU64,
 }
@@ -188,6 +190,7 @@ impl Time {
         Time {
             source: Source::System(SystemClock::new()),
             lease: None,
+            follows: false,
             panics: AtomicU64::new(0),
         }
     }
@@ -200,6 +203,7 @@ impl Time {
         Ok(Time {
             source: Source::System(clock),
             lease: Some(lease),
+            follows: false,
             panics: AtomicU64::new(0),
         })
     }
@@ -208,8 +212,20 @@ impl Time {
         Time {
             source: Source::Custom(clock),
             lease: None,
+            follows: false,
             panics: AtomicU64::new(0),
         }
+    }
+
+    /// Leaves it to somebody else to end entries.
+    pub(crate) fn follow(&mut self) {
+        self.follows = true;
+    }
+
+    /// Whether somebody else ends entries.
+    #[inline]
+    pub(crate) fn follows(&self) -> bool {
+        self.follows
     }
 
     /// The exact time.
@@ -282,14 +298,18 @@ impl Time {
     pub(crate) fn deadline(&self, lifetime: Lifetime, now: u64) -> Option<u64> {
         match lifetime {
             Lifetime::Never => Some(NEVER),
-            Lifetime::For(Duration::ZERO) => None,
-            Lifetime::For(length) => Some(now.saturating_add(nanos(length))),
+            Lifetime::For(Duration::ZERO) if !self.follows => None,
+            Lifetime::For(length) => Some(now.saturating_add(nanos(length)).max(1)),
             Lifetime::Until(moment) => {
                 let at = match &self.source {
                     Source::System(clock) => nanos(moment.saturating_duration_since(clock.begin)),
                     Source::Custom(clock) => clock.at(moment),
                 };
-                (at > now).then_some(at)
+                match at > now {
+                    true => Some(at),
+                    // Over, and there: see `Follower`. (Not what says DEAD.)
+                    false => self.follows.then_some(at.max(1)),
+                }
             }
         }
     }
@@ -362,6 +382,9 @@ impl Reading<'_> {
     /// As [`Time::is_due`]; for a hold.
     #[inline]
     pub(crate) fn is_due(&self, word: u64) -> bool {
+        if self.time.follows {
+            return false;
+        }
         match self.asked {
             None => self.time.is_due(word),
             Some(now) => word != NEVER && (now >= word || self.time.has_come(word)),

@@ -40,6 +40,11 @@ pub enum BuildError {
     EarlyRefreshWithoutRefresh,
     /// The jitter of lifetimes must be at least 0 and below 1.
     JitterOutOfRange(String),
+    /// A feed of removals without room for any.
+    EmptyFeed,
+    /// A follower with a bound or a time to idle would remove or hide by its own lights what its primary
+    /// keeps.
+    FollowerDecides,
     /// A policy's cold share must be above 0 and below 1.
     ColdShareOutOfRange(String),
     /// A thread of the library could not be started.
@@ -102,6 +107,10 @@ impl fmt::Display for BuildError {
                     "lifetime_jitter must be at least 0 and below 1, not {given}"
                 )
             }
+            BuildError::EmptyFeed => f.write_str("a removal_feed needs a capacity of at least 1"),
+            BuildError::FollowerDecides => f.write_str(
+                "a follower has no bound and no time to idle: its primary decides what ends",
+            ),
             BuildError::ColdShareOutOfRange(given) => {
                 write!(f, "a cold_share must be above 0 and below 1, not {given}")
             }

@@ -23,6 +23,7 @@ mod clock;
 mod counter;
 mod entry;
 mod error;
+mod follow;
 mod index;
 mod lane;
 mod lease;
@@ -71,6 +72,7 @@ pub use cache::{
 pub use clock::{Clock, ManualClock};
 pub use counter::Counter;
 pub use error::{BuildError, CounterError, NotBounded, Refused, RefusedReason};
+pub use follow::{Follower, Lagged, Removal, Removals};
 pub use lifetime::{Expiry, Lifetime};
 pub use order::Policy;
 pub use reaper::{Reaped, Reaper, Strategy};

@@ -5,10 +5,11 @@ use crate::bound::Bound;
 use crate::chance;
 use crate::clock::{Reading, Time, nanos};
 use crate::entry::word::NEVER;
+use crate::follow::Feed;
 use crate::lifetime::{Expiry, Lifetime};
 use crate::load::{Flights, Refresh};
 use crate::slab::lifetimes::{DEFAULT, FIXED};
-use crate::sync::AtomicU32;
+use crate::sync::{Arc, AtomicU32};
 
 /// What a removal listener is.
 pub(crate) type Listener<K, V> = Box<dyn Fn(&K, &V, RemovalCause) + Send + Sync>;
@@ -26,6 +27,8 @@ pub(crate) struct Rules<K, V> {
     /// No shard's minimum is below this lane unit, as far as is known: for writers that look for the
     /// dead. Lowered by whoever lowers a minimum, raised by whoever has looked at all of them.
     pub(crate) soonest: AtomicU32,
+    /// What leaves, for whoever follows.
+    pub(crate) feed: Option<Arc<Feed<K>>>,
     /// Loads in progress.
     pub(crate) flights: Flights<K, V>,
     /// Where stale values are loaded again.

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use crate::builder::Builder;
 use crate::chance;
+use crate::follow::Removals;
 use crate::limits::{DROP_SLICE, GRACE_TRIES, GRACE_TRIES_OF_A_CYCLE};
 use crate::reaper::budget::Budget;
 use crate::reaper::crew::is_crew_thread;
@@ -164,6 +165,12 @@ where
         Ok(())
     }
 
+    /// What leaves from now on, for a [`Follower`](crate::Follower). `None` if the cache was built without a
+    /// [`removal_feed`](Builder::removal_feed), or while another consumer exists.
+    pub fn removals(&self) -> Option<Removals<K>> {
+        Removals::take(self.core.rules.feed.as_ref()?)
+    }
+
     /// What the cache has done so far. Takes each shard's lock in turn for a short copy.
     pub fn stats(&self) -> Stats {
         let mut stats = Stats::default();
@@ -291,7 +298,7 @@ where
         let guard = crate::reclaim::pin();
         let (mut entries, mut weight) = (0, 0_u64);
         for shard in &self.core.shards {
-            let linked = shard.validate(&guard);
+            let linked = shard.validate(!self.core.rules.time.follows(), &guard);
             entries += linked.0;
             weight = weight
                 .checked_add(linked.1)

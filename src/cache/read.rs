@@ -62,6 +62,15 @@ where
         self.look_at(key, |_| ()).is_some()
     }
 
+    /// Whether a key has an entry that has not ended, be it over or not.
+    pub(crate) fn holds(&self, key: &K) -> bool {
+        let core = &*self.core;
+        let address = core.address(key);
+        let guard = pin();
+        core.shard(address)
+            .holds(address.hash, &guard, |k| k == key)
+    }
+
     fn look_at<Q, R>(&self, key: &Q, f: impl FnOnce(&V) -> R) -> Option<R>
     where
         Q: Hash + Equivalent<K> + ?Sized,

@@ -108,6 +108,10 @@ where
         let mut time = core.rules.time.reading();
         let Some(span) = core.rules.span(&key, &value, lifetime, &mut time) else {
             self.invalidate(&key);
+            if let Some(feed) = &core.rules.feed {
+                // A value all the same, for those who count them.
+                feed.push(&key, RemovalCause::Expired);
+            }
             return Ok(());
         };
         let arrival = Arrival {
@@ -293,7 +297,12 @@ where
     }
 
     /// Ends a key's entry, for this cause if it was alive; then `f` runs on its value.
-    fn end<Q, R>(&self, key: &Q, cause: RemovalCause, f: impl FnOnce(&V) -> R) -> Option<R>
+    pub(crate) fn end<Q, R>(
+        &self,
+        key: &Q,
+        cause: RemovalCause,
+        f: impl FnOnce(&V) -> R,
+    ) -> Option<R>
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {

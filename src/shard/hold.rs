@@ -265,7 +265,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         if self.rules.bound.weighs() {
             state.weights.set(id, weight);
         }
-        if span.word != NEVER {
+        if span.word != NEVER && !self.rules.time.follows() {
             state.lane.file(id, lane::unit_of(span.word));
         }
         state.tally.inserted += 1;
@@ -404,7 +404,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
             Found::Live(word) => {
                 let id = place.slot.id();
                 self.state.lifetimes.set(id, own);
-                let filed = if word == NEVER {
+                let filed = if word == NEVER || self.rules.time.follows() {
                     lane::NONE
                 } else {
                     lane::unit_of(word)

@@ -18,7 +18,7 @@ use std::fmt;
 
 use crate::RemovalCause;
 use crate::clock::Reading;
-use crate::entry::word::Found;
+use crate::entry::word::{DEAD, Found};
 use crate::entry::{Entry, contained};
 use crate::index::{self, Glance, Index};
 use crate::lane::{self, Lane};
@@ -225,7 +225,11 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
         };
         let word = self.slab.entry(place.slot).word.load();
         if rules.time.is_due(word) {
-            return self.look_again(rules, hash, guard, is_key, place.slot);
+            return if rules.time.follows() {
+                self.look_behind(rules, hash, guard, is_key, place.slot)
+            } else {
+                self.look_again(rules, hash, guard, is_key, place.slot)
+            };
         }
         Look::Live(place.slot, word)
     }
@@ -260,6 +264,45 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
                 Some(place) => slot = place.slot,
             }
         }
+    }
+
+    /// The same for a follower, which hides what is over and ends nothing: an entry that is there says
+    /// `Absent` here.
+    #[cold]
+    fn look_behind<'g>(
+        &self,
+        rules: &Rules<K, V>,
+        hash: u32,
+        guard: &'g Guard,
+        is_key: impl Fn(&K) -> bool,
+        first: SlotRef<'g>,
+    ) -> Look<'g> {
+        let mut slot = first;
+        loop {
+            let word = self.slab.entry(slot).word.load();
+            if word != DEAD {
+                return match rules.time.is_due(word) {
+                    true => Look::Absent,
+                    false => Look::Live(slot, word),
+                };
+            }
+            let again = self
+                .index
+                .find(hash, guard, |slot| is_key(self.slab.entry(slot).key()));
+            match again {
+                Some(place) if place.slot.id() != slot.id() => slot = place.slot,
+                _ => return Look::Absent,
+            }
+        }
+    }
+
+    /// Whether a key has an entry that has not ended, hidden or not.
+    pub(crate) fn holds(&self, hash: u32, guard: &Guard, is_key: impl Fn(&K) -> bool) -> bool {
+        let find = || {
+            self.index
+                .find(hash, guard, |slot| is_key(self.slab.entry(slot).key()))
+        };
+        find().is_some_and(|place| self.slab.entry(place.slot).word.load() != DEAD)
     }
 
     /// Takes the lock.
@@ -530,9 +573,10 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
         }
     }
 
-    /// Recounts every structure against every other; how much is linked, and its weight.
+    /// Recounts every structure against every other; how much is linked, and its weight. `files`: entries
+    /// with a deadline are in the lane.
     #[cfg(any(test, debug_assertions))]
-    pub(crate) fn validate(&self, guard: &Guard) -> (u64, u64) {
+    pub(crate) fn validate(&self, files: bool, guard: &Guard) -> (u64, u64) {
         let state = self.state.lock();
         self.slab.validate(&state.slab);
         let mut linked = self.index.validate(&state.index, |id| state.hashes.get(id));
@@ -548,7 +592,7 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
                 .linked(id, guard)
                 .expect("an indexed slot is linked");
             let word = self.slab.entry(slot).word.load();
-            if word != crate::entry::word::NEVER && word != crate::entry::word::DEAD {
+            if files && word != crate::entry::word::NEVER && word != DEAD {
                 assert!(
                     state.lane.get(id) <= lane::unit_of(word),
                     "slot {id} is filed too late"
