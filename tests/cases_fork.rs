@@ -86,6 +86,7 @@ enum Fault {
     Counter = 15,
     DroppedTwice = 16,
     Lease = 17,
+    Load = 18,
 }
 
 struct Caches {
@@ -96,6 +97,9 @@ struct Caches {
     /// Nothing reclaims in it: what it reads is up to its clock alone.
     leased: Cache<u64, u64>,
 }
+
+/// The key that is being loaded at the fork.
+const LOADING: u64 = 4_444;
 
 /// Longer than the lease of [`with_lease`], so that the published time decides at first.
 const LIFETIME: Duration = Duration::from_millis(100);
@@ -149,6 +153,10 @@ fn in_child(caches: Caches, ledger: &Arc<Ledger>) -> Fault {
         if !cache.contains_key(&0) {
             return Fault::Write;
         }
+    }
+    // A thread that is not here was loading this key at the fork; nobody waits for it.
+    if manual.get_or_insert_with(LOADING, || 4) != 4 || manual.get(&LOADING) != Some(4) {
+        return Fault::Load;
     }
     for key in 0..50 {
         if bounded.increment(&key, 2) != Ok(2) || bounded.entry_count() > 10 {
@@ -243,6 +251,16 @@ fn a_forked_child_reads_writes_and_reclaims() {
             }
         }
         caches.leased.insert_with_ttl(round, round, LIFETIME);
+        let (loaded, load) = std::sync::mpsc::channel();
+        let (began, has_begun) = std::sync::mpsc::channel();
+        let loads = caches.manual.clone();
+        let loader = std::thread::spawn(move || {
+            loads.get_or_insert_with_ttl(LOADING, || {
+                began.send(()).unwrap();
+                (load.recv().unwrap(), Duration::ZERO)
+            })
+        });
+        has_begun.recv().unwrap();
         // A pin that the child has no thread to end must not hold it up.
         let (let_go, until_then) = std::sync::mpsc::channel::<()>();
         let (pinned, is_pinned) = std::sync::mpsc::channel();
@@ -295,6 +313,8 @@ fn a_forked_child_reads_writes_and_reclaims() {
             Fault::None as i32,
             "round {round}"
         );
+        loaded.send(round).unwrap();
+        assert_eq!(loader.join().unwrap(), round);
         drop(let_go);
         reader.join().unwrap();
         // The parent goes on as before.

@@ -5,12 +5,14 @@ use std::task::{Poll, Waker};
 
 use ahash::RandomState;
 
-use crate::sync::{Arc, AtomicBool, Mutex, OnceLock, Ordering};
+use crate::sync::{Arc, AtomicBool, Mutex, OnceLock, Ordering, forks};
 
 /// A load in progress or just over.
 pub(crate) struct Flight<K, V> {
     hash: u32,
     key: K,
+    /// In which process of a forking family it began.
+    process: u64,
     /// The key was written or removed after the load began.
     overtaken: AtomicBool,
     /// What became of it: a value, or none (it failed, panicked, or was given up).
@@ -31,6 +33,7 @@ impl<K, V> Flight<K, V> {
         Flight {
             hash,
             key,
+            process: forks(),
             overtaken: AtomicBool::new(false),
             end: OnceLock::new(),
             waiting: Mutex::new(Waiting::default()),
@@ -43,6 +46,11 @@ impl<K, V> Flight<K, V> {
 
     pub(crate) fn key(&self) -> &K {
         &self.key
+    }
+
+    /// Whether it began in a process that this one was forked from: its thread is not here.
+    pub(super) fn is_orphan(&self) -> bool {
+        self.process != forks()
     }
 
     pub(super) fn overtake(&self) {

@@ -24,7 +24,7 @@ use std::collections::hash_map::Entry;
 
 use ahash::RandomState;
 
-use crate::sync::{Arc, AtomicUsize, Mutex, Ordering, fence};
+use crate::sync::{Arc, AtomicUsize, Mutex, Ordering, fence, without_fork};
 
 pub(crate) use flight::{Flight, Wait};
 pub(crate) use nesting::{Inside, Nested};
@@ -61,17 +61,33 @@ impl<K, V> Flights<K, V> {
     where
         K: Eq + Clone,
     {
-        let mut table = self.table.lock();
-        let flights = table.entry(hash).or_default();
-        if let Some(flight) = flights.iter().find(|flight| flight.key() == key) {
-            return Joined::Wait(Arc::clone(flight));
-        }
-        let flight = Arc::new(Flight::new(hash, key.clone()));
-        flights.push(Arc::clone(&flight));
-        // SeqCst with the fence: see `overtake_all`. (`overtake` sees it by the shard's lock.)
-        self.count.fetch_add(1, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        Joined::Lead(flight)
+        // (Its key is dropped without the lock.)
+        let mut orphan = None;
+        self.locked(|table| {
+            let found = table.get(&hash).and_then(|flights| {
+                let found = flights.iter().find(|flight| flight.key() == key);
+                found.cloned()
+            });
+            if let Some(flight) = found {
+                if !flight.is_orphan() {
+                    return Joined::Wait(flight);
+                }
+                self.take_out(table, hash, |other| Arc::ptr_eq(other, &flight));
+                orphan = Some(flight);
+            }
+            let flight = Arc::new(Flight::new(hash, key.clone()));
+            let flights = table.entry(hash).or_default();
+            flights.push(Arc::clone(&flight));
+            // SeqCst with the fence: see `overtake_all`. (`overtake` sees it by the shard's lock.)
+            self.count.fetch_add(1, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            Joined::Lead(flight)
+        })
+    }
+
+    /// Runs `f` on the table, whose lock is never held at the moment of a fork.
+    fn locked<R>(&self, f: impl FnOnce(&mut Table<K, V>) -> R) -> R {
+        without_fork(|| f(&mut self.table.lock()))
     }
 
     /// A write or a removal of a key, whose shard's lock is held: what is being loaded for it is
@@ -87,10 +103,11 @@ impl<K, V> Flights<K, V> {
 
     #[cold]
     fn overtake_slow(&self, hash: u32, is_key: impl Fn(&K) -> bool) {
-        let mut table = self.table.lock();
-        if let Some(flight) = self.take_out(&mut table, hash, |flight| is_key(flight.key())) {
-            flight.overtake();
-        }
+        self.locked(|table| {
+            if let Some(flight) = self.take_out(table, hash, |flight| is_key(flight.key())) {
+                flight.overtake();
+            }
+        });
     }
 
     fn take_out(
@@ -119,7 +136,7 @@ impl<K, V> Flights<K, V> {
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
         }
-        let overtaken = std::mem::take(&mut *self.table.lock());
+        let overtaken = self.locked(std::mem::take);
         for flight in overtaken.into_values().flatten() {
             flight.overtake();
             self.count.fetch_sub(1, Ordering::Relaxed);
@@ -130,7 +147,7 @@ impl<K, V> Flights<K, V> {
     /// asked if nobody does.
     pub(crate) fn end(&self, flight: &Arc<Flight<K, V>>, value: impl FnOnce() -> Option<V>) {
         let is_it = |other: &Arc<Flight<K, V>>| Arc::ptr_eq(other, flight);
-        let taken = self.take_out(&mut self.table.lock(), flight.hash(), is_it);
+        let taken = self.locked(|table| self.take_out(table, flight.hash(), is_it));
         drop(taken);
         // Nobody can join it any more; whoever has joined holds on to it.
         if Arc::strong_count(flight) > 1 {

@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use crate::sync::{Arc, Mutex, OnceLock};
+use crate::sync::{Arc, Mutex, OnceLock, without_fork};
 
 /// The address of a load, for as long as it is held on to.
 type Name = usize;
@@ -61,6 +61,10 @@ impl Nested {
         if waiting.is_empty() {
             return Some(Nested { waiting, target });
         }
+        without_fork(|| Self::note(waiting, target))
+    }
+
+    fn note(waiting: Vec<Name>, target: Name) -> Option<Self> {
         let mut edges = edges().lock();
         let (mut reached, mut next) = (vec![target], 0);
         while let Some(one) = reached.get(next).copied() {
@@ -86,6 +90,12 @@ impl Drop for Nested {
         if self.waiting.is_empty() {
             return;
         }
+        without_fork(|| self.forget());
+    }
+}
+
+impl Nested {
+    fn forget(&self) {
         let mut edges = edges().lock();
         for one in &self.waiting {
             if let Some(targets) = edges.get_mut(one) {
