@@ -56,6 +56,10 @@ pub mod docs {
     #[doc = include_str!("docs/clock.md")]
     pub mod clock {}
 
+    /// From moka, quick_cache and dashmap.
+    #[doc = include_str!("docs/migration.md")]
+    pub mod migration {}
+
     /// Every atomic, its orderings, their partners, and the mutant that fails when one is weakened.
     #[doc = include_str!("docs/orderings.md")]
     pub mod orderings {}
