@@ -23,7 +23,11 @@ impl Collatz {
         }
         self.steps.get_or_insert_with(n, || {
             self.computed.fetch_add(1, Ordering::Relaxed);
-            1 + self.steps(if n.is_multiple_of(2) { n / 2 } else { 3 * n + 1 })
+            1 + self.steps(if n.is_multiple_of(2) {
+                n / 2
+            } else {
+                3 * n + 1
+            })
         })
     }
 }
