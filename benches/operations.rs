@@ -123,9 +123,55 @@ fn writes(criterion: &mut Criterion) {
             });
         });
     }
+    let cache = filled(1_000_000, None, None);
+    let mut keys = Keys::below(1_000_000);
+    group.throughput(Throughput::Elements(64));
+    for (name, together) in [("one by one", false), ("insert_many", true)] {
+        group.bench_function(BenchmarkId::new("replace 64 of 1,000,000", name), |b| {
+            b.iter(|| {
+                let pairs: [(u64, u64); 64] = std::array::from_fn(|_| (keys.draw(), 1));
+                if together {
+                    cache.insert_many(pairs);
+                } else {
+                    for (key, value) in pairs {
+                        cache.insert(key, value);
+                    }
+                }
+            });
+        });
+    }
+    group.throughput(Throughput::Elements(1));
     let counters: Cache<u64, Counter> = Cache::unbounded();
     group.bench_function("increment one counter", |b| {
         b.iter(|| counters.increment(&1, 1));
+    });
+    group.finish();
+}
+
+/// Hits of the calls that would load.
+fn loads(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("load");
+    let cache: Cache<u64, u64> = Cache::builder()
+        .refresh_after(HOUR)
+        .build()
+        .expect("valid settings");
+    cache.insert_many((0..1_000).map(|key| (key, key)));
+    let mut keys = Keys::below(1_000);
+    group.bench_function("get", |b| b.iter(|| cache.get(&keys.draw())));
+    group.bench_function("get_or_insert_with, a hit", |b| {
+        b.iter(|| cache.get_or_insert_with(keys.draw(), || unreachable!()));
+    });
+    group.bench_function("get_or_refresh_with, a fresh hit", |b| {
+        b.iter(|| cache.get_or_refresh_with(keys.draw(), || unreachable!()));
+    });
+    group.bench_function("get_or_insert_with, a miss that is not kept", |b| {
+        b.iter(|| cache.get_or_insert_with_ttl(1_000, || (1, Duration::ZERO)));
+    });
+    group.bench_function("entry, and_modify", |b| {
+        b.iter(|| {
+            let entry = cache.entry(keys.draw());
+            entry.and_modify(|value| value + 1).or_insert(1)
+        });
     });
     group.finish();
 }
@@ -159,5 +205,5 @@ fn reclaiming(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, reads, writes, reclaiming);
+criterion_group!(benches, reads, writes, loads, reclaiming);
 criterion_main!(benches);
