@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use ebbtide::{Cache, Counter, ManualClock, Op};
+use ebbtide::{Cache, Counter, ManualClock, Op, Tags};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -176,6 +176,42 @@ fn loads(criterion: &mut Criterion) {
     group.finish();
 }
 
+fn groups(criterion: &mut Criterion) {
+    const ENTRIES: u64 = 100_000;
+    let mut group = criterion.benchmark_group("tags");
+    group.sample_size(20);
+    for tags_each in [0, 1, 3] {
+        let cache: Cache<u64, u64> = Cache::builder()
+            .tags(move |key: &u64, _: &u64, tags: &mut Tags| {
+                (0..tags_each).for_each(|n| tags.add(&(n, key % 1_000)));
+            })
+            .build()
+            .expect("valid settings");
+        let mut keys = Keys::below(ENTRIES);
+        group.bench_function(BenchmarkId::new("insert, tags each", tags_each), |b| {
+            b.iter(|| cache.insert(keys.draw(), 1));
+        });
+    }
+    let cache: Cache<u64, u64> = Cache::builder()
+        .tags(|_: &u64, _: &u64, tags: &mut Tags| tags.add("all"))
+        .build()
+        .expect("valid settings");
+    group.throughput(Throughput::Elements(ENTRIES));
+    group.bench_function("invalidate_tag, an entry", |b| {
+        b.iter_custom(|iterations| {
+            let mut spent = Duration::ZERO;
+            for _ in 0..iterations {
+                cache.insert_many((0..ENTRIES).map(|key| (key, key)));
+                let begin = Instant::now();
+                assert_eq!(cache.invalidate_tag("all"), ENTRIES);
+                spent += begin.elapsed();
+            }
+            spent
+        });
+    });
+    group.finish();
+}
+
 fn reclaiming(criterion: &mut Criterion) {
     const ENTRIES: u64 = 100_000;
     let mut group = criterion.benchmark_group("reap");
@@ -205,5 +241,5 @@ fn reclaiming(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, reads, writes, loads, reclaiming);
+criterion_group!(benches, reads, writes, loads, groups, reclaiming);
 criterion_main!(benches);

@@ -6,6 +6,7 @@ use crate::chance;
 use crate::clock::{Reading, Time, nanos};
 use crate::entry::word::NEVER;
 use crate::follow::Feed;
+use crate::groups::Tagging;
 use crate::lifetime::{Expiry, Lifetime};
 use crate::load::{Flights, Refresh};
 use crate::slab::lifetimes::{DEFAULT, FIXED};
@@ -29,6 +30,8 @@ pub(crate) struct Rules<K, V> {
     pub(crate) soonest: AtomicU32,
     /// What leaves, for whoever follows.
     pub(crate) feed: Option<Arc<Feed<K>>>,
+    /// Which tags entries carry.
+    pub(crate) tagging: Option<Tagging<K, V>>,
     /// Loads in progress.
     pub(crate) flights: Flights<K, V>,
     /// Where stale values are loaded again.
@@ -62,6 +65,15 @@ impl<K: 'static, V: 'static> Rules<K, V> {
     #[inline]
     fn mortal(&self) -> bool {
         self.live != NEVER || self.idle != 0 || self.expiry.is_some()
+    }
+
+    /// The tags of a new entry. Runs the user's code: call without locks.
+    #[inline]
+    pub(crate) fn tags(&self, key: &K, value: &V) -> Box<[u64]> {
+        match &self.tagging {
+            None => Box::default(),
+            Some(tagging) => tagging.tags(key, value),
+        }
     }
 
     /// When a value that is written now becomes stale.

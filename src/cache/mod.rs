@@ -13,6 +13,7 @@ mod pinned;
 mod read;
 mod refresh;
 mod room;
+mod tags;
 #[cfg(test)]
 mod tests;
 mod update;

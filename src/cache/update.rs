@@ -218,7 +218,7 @@ where
         if !rules.bound.fits(weight) {
             return Err(NotStored::Refused(Refused::too_heavy(key, value)));
         }
-        let soft = rules.soft(&mut time);
+        let (soft, tags) = (rules.soft(&mut time), rules.tags(&key, &value));
         let guard = pin();
         let mut hold = core.hold_at(address.shard, time, &guard);
         hold.overtake(address.hash, |k| *k == key);
@@ -228,6 +228,7 @@ where
             value,
             span: crate::rules::FOREVER,
             soft,
+            tags,
             weight,
         };
         let mut written = Written::NOTHING;

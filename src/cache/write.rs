@@ -116,6 +116,7 @@ where
         };
         let arrival = Arrival {
             hash,
+            tags: core.rules.tags(&key, &value),
             key,
             value,
             span,
@@ -243,6 +244,7 @@ where
         let Address { shard, hash } = core.address(&key);
         let arrival = Arrival {
             hash,
+            tags: core.rules.tags(&key, &value),
             key,
             value,
             span,

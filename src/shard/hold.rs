@@ -56,6 +56,8 @@ pub(crate) struct Arrival<K, V> {
     pub(crate) span: Span,
     /// When the value becomes stale.
     pub(crate) soft: u64,
+    /// The tags that it carries.
+    pub(crate) tags: Box<[u64]>,
     /// What it weighs; 1 where nothing is weighed.
     pub(crate) weight: u64,
 }
@@ -254,6 +256,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
             value,
             span,
             soft,
+            tags,
             weight,
         } = arrival;
         let id = self
@@ -262,6 +265,9 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
             .fill(vacant, span.word, span.cap, soft, key, value);
         state.hashes.set(id, hash);
         state.lifetimes.set(id, span.own);
+        if let Some(groups) = &mut state.groups {
+            groups.enter(id, &tags);
+        }
         if self.rules.bound.weighs() {
             state.weights.set(id, weight);
         }
@@ -316,6 +322,9 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
     fn part(&mut self, slot: SlotRef<'s>, cause: RemovalCause, path: Path, lag: u64) {
         let state = &mut **self.state;
         state.lane.clear(slot.id());
+        if let Some(groups) = &mut state.groups {
+            groups.leave(slot.id());
+        }
         match cause {
             RemovalCause::Expired => state.tally.expired(path, lag),
             RemovalCause::Explicit => state.tally.explicit += 1,
@@ -573,6 +582,15 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
     /// What the clock says.
     pub(crate) fn now(&mut self) -> u64 {
         self.time.ask()
+    }
+
+    /// The slots of the oldest entries that carry a tag, `most` of them.
+    pub(crate) fn tagged(&self, tag: u64, most: usize) -> Vec<u32> {
+        let groups = self.state.groups.iter();
+        groups
+            .flat_map(|groups| groups.oldest(tag))
+            .take(most)
+            .collect()
     }
 
     /// Linked entries.

@@ -20,6 +20,7 @@ use crate::RemovalCause;
 use crate::clock::Reading;
 use crate::entry::word::{DEAD, Found};
 use crate::entry::{Entry, contained};
+use crate::groups::Groups;
 use crate::index::{self, Glance, Index};
 use crate::lane::{self, Lane};
 use crate::limits::{TRIM_TOGETHER, VAIN_NS};
@@ -65,6 +66,8 @@ struct State {
     lane: Lane,
     lifetimes: Lifetimes,
     limbo: Limbo,
+    /// Only in a cache with tags.
+    groups: Option<Box<Groups>>,
     /// Only in a bounded cache.
     order: Option<Order>,
     /// What entries weigh; 1 each, and empty, where they are not weighed.
@@ -90,6 +93,9 @@ impl State {
     fn release_side_chunk(&mut self, chunk: usize) {
         self.hashes.release_chunk(chunk);
         self.weights.release_chunk(chunk);
+        if let Some(groups) = &mut self.groups {
+            groups.release_slots(chunk);
+        }
         if let Some(order) = &mut self.order {
             order.release_chunk(chunk);
         }
@@ -131,7 +137,12 @@ impl<'g> Look<'g> {
 
 impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
     /// A shard with room in its index for `entries`; if it is bounded, with its policy and share.
-    pub(crate) fn new(entries: usize, extras: Extras, bounded: Option<(&Policy, u64)>) -> Self {
+    pub(crate) fn new(
+        entries: usize,
+        extras: Extras,
+        tags: bool,
+        bounded: Option<(&Policy, u64)>,
+    ) -> Self {
         let (index, owner) = Index::new(entries);
         Shard {
             index,
@@ -148,6 +159,7 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
                 lane: Lane::new(),
                 lifetimes: Lifetimes::default(),
                 limbo: Limbo::default(),
+                groups: tags.then(|| Box::new(Groups::new())),
                 order: bounded.map(|(policy, share)| Order::new(policy, share)),
                 weights: Side::new(1),
                 load: 0,
@@ -536,7 +548,17 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
         state.lifetimes.shrink(from);
         // (Shrinking the lane may have raised its minimum.)
         self.publish(state);
-        from > unused
+        let nodes = state
+            .groups
+            .as_mut()
+            .is_some_and(|groups| groups.trim(TRIM_TOGETHER));
+        from > unused || nodes
+    }
+
+    /// How many entries carry a tag.
+    pub(crate) fn tagged(&self, tag: u64) -> u32 {
+        let state = self.state.lock();
+        state.groups.as_ref().map_or(0, |groups| groups.count(tag))
     }
 
     /// Linked slots, and slots in limbo or being dropped.
@@ -602,6 +624,9 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
         let waiting = state.slab.taken_count() - count;
         assert!(state.limbo.slots() + state.dropping <= waiting);
         assert!(self.due.load(Ordering::Relaxed) <= state.lane.min());
+        if let Some(groups) = &state.groups {
+            groups.validate(&linked);
+        }
         if let Some(order) = &state.order {
             order.validate(linked.iter().copied(), &state.view(&self.slab, guard));
         }
@@ -621,6 +646,7 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
             + state.limbo.bytes()
             + state.hashes.bytes()
             + state.weights.bytes()
+            + state.groups.as_ref().map_or(0, |groups| groups.bytes())
             + state.order.as_ref().map_or(0, Order::bytes)
             + size_of::<Self>()
     }
