@@ -199,36 +199,53 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
     /// before the living when room is needed. What it weighed.
     pub(crate) fn reap_one(&mut self) -> Option<u64> {
         let now = self.time.now();
-        let horizon = lane::unit_of(now);
-        if self.state.lane.min() > horizon {
-            return None;
+        let passing = lane::unit_of(now);
+        let mut bounds = (DEAD_LOOKS, DEAD_BLOCKS);
+        // First those whose unit has passed: they are over for certain, unless they were renewed. Of those
+        // filed under the passing unit many may not be over, and would use up the looks.
+        for horizon in passing.saturating_sub(1)..=passing {
+            if self.state.lane.min() > horizon {
+                continue;
+            }
+            let found = self.reap_one_up_to(horizon, now, &mut bounds);
+            self.state.lane.raise_min();
+            if found.is_some() || bounds.0 == 0 || bounds.1 == 0 {
+                return found;
+            }
         }
-        let mut looks = DEAD_LOOKS;
-        let mut blocks = DEAD_BLOCKS;
+        None
+    }
+
+    /// The same among slots whose lane is at most `horizon`, with so many looks at entries and into blocks.
+    fn reap_one_up_to(
+        &mut self,
+        horizon: u32,
+        now: u64,
+        (looks, blocks): &mut (u32, u32),
+    ) -> Option<u64> {
         let mut block = 0;
-        let mut found = None;
         while let Some(next) = self.state.lane.next_due_block(block, horizon) {
             let first = (next * LANE_BLOCK) as u32;
+            let mut found = None;
             for id in bits(self.state.lane.due_in_block(next, horizon)).map(|bit| first + bit) {
                 let Some(slot) = self.state.slab.linked(id, self.guard) else {
                     continue;
                 };
-                looks -= 1;
+                *looks -= 1;
                 let weight = self.weight_of(slot);
                 found = self.reap_slot(slot, now, Path::Write).then_some(weight);
-                if found.is_some() || looks == 0 {
+                if found.is_some() || *looks == 0 {
                     break;
                 }
             }
             self.state.lane.raise_block(next);
-            blocks -= 1;
-            if found.is_some() || looks == 0 || blocks == 0 {
-                break;
+            *blocks -= 1;
+            if found.is_some() || *looks == 0 || *blocks == 0 {
+                return found;
             }
             block = next + 1;
         }
-        self.state.lane.raise_min();
-        found
+        None
     }
 
     /// Looks at the timed entries among the given slots, and unlinks those that are over until
