@@ -82,7 +82,7 @@ pub use groups::Tags;
 pub use lifetime::{Expiry, Lifetime};
 pub use order::Policy;
 pub use reaper::{Reaped, Reaper, Strategy};
-pub use stats::{LagHistogram, Stats};
+pub use stats::{Audit, LagHistogram, MemoryUsage, Share, Stats};
 
 /// Why an entry left the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -113,3 +113,15 @@ pub(crate) const EVICTIONS_TOGETHER: usize = 64;
 /// How long a shard in which a writer looked in vain for a dead entry is left alone by others, while
 /// nothing there is over for certain: a lane unit has 64 such spans.
 pub(crate) const VAIN_NS: u64 = 1 << 20;
+
+/// Entries that an audit looks at, at most: a thousandth off at 95 % confidence, in about 0.1 s.
+pub(crate) const AUDIT_MOST: u64 = 1 << 20;
+
+/// Slots drawn for each of them, at most: free ones are drawn in vain.
+pub(crate) const AUDIT_DRAWS: u64 = 64;
+
+/// Slots drawn together: 32 KiB of numbers.
+pub(crate) const AUDIT_TOGETHER: u64 = 4096;
+
+/// Slots looked at in one hold of a shard's lock: some microseconds, with their misses overlapped.
+pub(crate) const AUDIT_LOOKS: usize = 64;

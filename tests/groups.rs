@@ -313,13 +313,13 @@ fn a_wave_of_tags_leaves_no_memory_behind() {
         .tags(|key: &u64, _: &u64, tags: &mut Tags| tags.add(key))
         .build()
         .unwrap();
-    let empty = cache.memory_usage();
+    let empty = cache.memory_usage().total();
     cache.insert_many((0..200_000).map(|n| (n, n)));
-    let full = cache.memory_usage();
+    let full = cache.memory_usage().total();
     clock.advance(S);
     while !cache.reap(S).finished || cache.stats().limbo > 0 {}
     cache.reap(S);
-    let after = cache.memory_usage() - empty;
+    let after = cache.memory_usage().total() - empty;
     assert!(
         full > 200_000 * 90 && after < full / 10,
         "{empty} {full} {after}"

@@ -92,7 +92,7 @@ where
             settings,
             enrolment: OnceLock::new(),
             silent: Bell::silent(),
-            counts: ReapCounts::default(),
+            counts: ReapCounts::new(),
             handles: AtomicUsize::new(1),
             closing: AtomicBool::new(false),
             unreported: Mutex::new(Vec::new()),
@@ -515,9 +515,11 @@ where
         let ripe = without_fork(|| shard.take_ripe(most))?;
         let count = ripe.len() as u64;
         // User code: outside the fork gate as outside every lock.
+        let begin = Instant::now();
         let (dropped, panics) = shard.drop_ripe(ripe);
+        let spent = begin.elapsed();
         without_fork(|| shard.release(dropped));
-        add(&self.counts.dropped, count);
+        self.counts.note_drops(count, spent, self.settings.budget);
         add(&self.counts.panics, panics);
         Some(count)
     }

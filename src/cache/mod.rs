@@ -1,5 +1,7 @@
 //! The cache as its users see it.
 
+#[cfg(test)]
+mod audit_tests;
 mod bulk;
 pub(crate) mod core;
 mod deadline;
@@ -17,6 +19,7 @@ mod tags;
 #[cfg(test)]
 mod tests;
 mod update;
+mod watch;
 mod write;
 
 use std::fmt;
@@ -31,7 +34,7 @@ use crate::reaper::budget::Budget;
 use crate::reaper::crew::is_crew_thread;
 use crate::reaper::sweep::Bounds;
 use crate::reaper::{Kind, Reaped, Target, sample, sweep, worker};
-use crate::stats::{Stats, add};
+use crate::stats::add;
 use crate::sync::{Arc, Ordering};
 use crate::{NotBounded, RandomState, lane};
 
@@ -172,26 +175,6 @@ where
         Removals::take(self.core.rules.feed.as_ref()?)
     }
 
-    /// What the cache has done so far. Takes each shard's lock in turn for a short copy.
-    pub fn stats(&self) -> Stats {
-        let mut stats = Stats::default();
-        for shard in &self.core.shards {
-            shard.add_to(&mut stats);
-        }
-        self.core.counts.add_to(&mut stats);
-        stats.panics += self.core.rules.time.panics();
-        if let Some(reads) = &self.core.reads {
-            reads.add_to(&mut stats);
-        }
-        stats
-    }
-
-    /// Bytes that the cache's own structures hold: entries (without what keys and values own
-    /// elsewhere), index, lane, eviction order, limbo. Takes each shard's lock in turn; walks its list of chunks.
-    pub fn memory_usage(&self) -> usize {
-        self.core.shards.iter().map(|shard| shard.bytes()).sum()
-    }
-
     /// Reclaims on this thread for about `budget`: unlinks expired entries from where the last
     /// call stopped, and drops values whose grace period is over.
     ///
@@ -240,6 +223,7 @@ where
         let spent = clock();
         worker::count(core, &report, &bounds.budget, spent);
         add(&core.counts.time, spent);
+        core.counts.note_look();
         Reaped {
             scanned: report.scanned,
             expired: report.expired,

@@ -128,6 +128,11 @@ impl Lane {
     /// Whether more than `many` lanes are at most `horizon`, judged by a bounded number of blocks at
     /// even distances (others each time the horizon moves); adds the slots looked at to `scanned`.
     pub(crate) fn has_more_due(&self, many: f64, horizon: u32, scanned: &mut u64) -> bool {
+        self.about_due(horizon, scanned) as f64 > many
+    }
+
+    /// About how many lanes are at most `horizon`, judged in the same way.
+    pub(crate) fn about_due(&self, horizon: u32, scanned: &mut u64) -> usize {
         let distance = self.blocks().div_ceil(TOLERANCE_BLOCKS).max(1);
         let first = horizon as usize % distance;
         let mut due = 0;
@@ -137,7 +142,7 @@ impl Lane {
                 *scanned += LANE_BLOCK as u64;
             }
         }
-        (due * distance) as f64 > many
+        due * distance
     }
 
     /// Raises the minima of `block` and its chunk to what one scan finds. Call

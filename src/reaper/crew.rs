@@ -141,6 +141,17 @@ impl Enrolment {
         self.visits.is_over()
     }
 
+    /// Whether the threads run, in this process.
+    pub(crate) fn is_staffed(&self) -> bool {
+        without_fork(|| {
+            let roster = self.crew.roster.lock();
+            let running = |thread: &JoinHandle<()>| !thread.is_finished();
+            roster.process == forks()
+                && !roster.threads.is_empty()
+                && roster.threads.iter().all(running)
+        })
+    }
+
     /// Starts the threads anew after a fork, in which they did not survive.
     #[cold]
     pub(crate) fn revive(&self) {

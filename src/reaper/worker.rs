@@ -116,6 +116,7 @@ impl Plan {
             dropper.raise();
         }
         add(&target.counts().time, nanos(now.elapsed()));
+        target.counts().note_look();
         if busy || waiting {
             self.idle = 0;
         } else {
@@ -247,7 +248,7 @@ pub(super) fn drop_ripe_values(target: &dyn Target) -> bool {
 /// Adds a cycle to the cache's counts.
 pub(crate) fn count(target: &dyn Target, report: &CycleReport, budget: &Budget, now: u64) {
     let counts = target.counts();
-    add(&counts.cycles, 1);
+    counts.note_cycle(now);
     add(&counts.scanned, report.scanned);
     add(&counts.inspected, report.inspected);
     add(&counts.refiled, report.refiled);

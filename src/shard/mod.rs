@@ -13,6 +13,7 @@
 mod hold;
 mod sweep;
 mod view;
+mod watch;
 
 use std::fmt;
 
@@ -561,21 +562,6 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
         state.groups.as_ref().map_or(0, |groups| groups.count(tag))
     }
 
-    /// Linked slots, and slots in limbo or being dropped.
-    pub(crate) fn counts(&self) -> (u64, u64) {
-        let state = self.state.lock();
-        let linked = state.slab.linked_count();
-        (linked as u64, (state.slab.taken_count() - linked) as u64)
-    }
-
-    /// Adds the shard's counts up.
-    pub(crate) fn add_to(&self, stats: &mut crate::stats::Stats) {
-        let state = self.state.lock();
-        stats.entries += state.slab.linked_count() as u64;
-        stats.limbo += (state.slab.taken_count() - state.slab.linked_count()) as u64;
-        state.tally.add_to(stats);
-    }
-
     /// The slots of one stretch of hashes from `hash` on, and where the next stretch begins.
     pub(crate) fn note<'g>(
         &self,
@@ -634,21 +620,6 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
         let weight = weights.sum();
         assert!(state.order.is_none() || state.load == weight, "load");
         (count as u64, weight)
-    }
-
-    /// Bytes by structure: slab, index, lane with lifetimes, limbo, and the hash array.
-    pub(crate) fn bytes(&self) -> usize {
-        let state = self.state.lock();
-        state.slab.bytes()
-            + self.index.bytes(&state.index)
-            + state.lane.bytes()
-            + state.lifetimes.bytes()
-            + state.limbo.bytes()
-            + state.hashes.bytes()
-            + state.weights.bytes()
-            + state.groups.as_ref().map_or(0, |groups| groups.bytes())
-            + state.order.as_ref().map_or(0, Order::bytes)
-            + size_of::<Self>()
     }
 }
 

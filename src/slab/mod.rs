@@ -306,6 +306,11 @@ impl<K, V> Slab<K, V> {
         Self::WORDS_AT + self.extras.words() * Self::SLOTS * size_of::<AtomicU64>()
     }
 
+    /// Bytes of a chunk for each of its slots.
+    pub(crate) fn slot_bytes(&self) -> usize {
+        self.layout().size() / Self::SLOTS
+    }
+
     /// The layout of a chunk.
     fn layout(&self) -> Layout {
         let marks = if self.extras.marks {

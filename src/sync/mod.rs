@@ -70,6 +70,10 @@ pub(crate) use checked::Signal;
 
 pub(crate) use std::sync::{Arc, OnceLock, Weak};
 
+/// A number that nothing is decided by, so that the models need not explore it: always the ordinary
+/// atomic.
+pub(crate) type Statistic = std::sync::atomic::AtomicU64;
+
 /// A cache line to oneself, so that writers of one field do not slow readers of another.
 #[derive(Debug, Default)]
 #[repr(align(64))]

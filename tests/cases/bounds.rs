@@ -416,7 +416,7 @@ fn steady_expiry_at_full_capacity_is_a_plateau() {
                             rig.cache.reap(S);
                             rig.cache.stats().limbo == 0
                         });
-                        used[key as usize / 10_000] = rig.cache.memory_usage();
+                        used[key as usize / 10_000] = rig.cache.memory_usage().total();
                     }
                 }
                 // (The highest slot in use makes some difference; ten thousand that stay would make

@@ -44,7 +44,7 @@ fn a_million_keys_that_came_by_leave_no_more_behind_than_the_bound() {
         assert!(stats.dropped >= 200_000, "{stats:?}");
         eventually("nothing but the hundred is left", || {
             cache.reap(S);
-            cache.stats().limbo == 0 && cache.memory_usage() < AT_MOST
+            cache.stats().limbo == 0 && cache.memory_usage().total() < AT_MOST
         });
         if listener {
             // (The first may have come to stay.)
@@ -69,7 +69,7 @@ fn a_million_keys_behind_a_bound_are_dropped_by_the_worker() {
     }
     eventually("nothing waits any more", || cache.stats().limbo == 0);
     eventually("memory is what a hundred entries need", || {
-        cache.memory_usage() < AT_MOST
+        cache.memory_usage().total() < AT_MOST
     });
     assert_eq!(cache.entry_count(), 100);
 }
@@ -196,12 +196,12 @@ fn memory_falls_when_a_wave_has_passed() {
         for key in 0..200_000 {
             cache.insert_with_ttl(key, [key; 4], S);
         }
-        let full = cache.memory_usage();
+        let full = cache.memory_usage().total();
         assert!(full >= 200_000 * 40, "{full} bytes");
         clock.advance(2 * S);
         eventually("its memory is given back", || {
             cache.reap(S);
-            cache.stats().limbo == 0 && cache.memory_usage() < full / 20
+            cache.stats().limbo == 0 && cache.memory_usage().total() < full / 20
         });
         assert_eq!(cache.entry_count(), 1, "wave {wave}");
     }
@@ -318,12 +318,12 @@ fn the_memory_of_values_whose_drop_is_slow_comes_back() {
     // It dozes off after a few intervals: sooner than the last few values are dropped.
     let reaper = Reaper::dedicated(1).interval(Duration::from_millis(5));
     let cache: Cache<u64, Slow> = Cache::builder().shards(1).reaper(reaper).build().unwrap();
-    let empty = cache.memory_usage();
+    let empty = cache.memory_usage().total();
     for key in 0..30 {
         cache.insert_with_ttl(key, Slow([1; 30_000]), Duration::from_millis(200));
     }
-    assert!(cache.memory_usage() > empty + 30 * 30_000);
+    assert!(cache.memory_usage().total() > empty + 30 * 30_000);
     eventually("the memory has come back", || {
-        cache.memory_usage() < empty + 200_000
+        cache.memory_usage().total() < empty + 200_000
     });
 }

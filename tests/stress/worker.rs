@@ -406,7 +406,7 @@ impl<'r> Worker<'r> {
                 let stats = self.handles[0].stats();
                 assert_eq!(stats.panics, 0, "a listener or a drop found something");
                 assert_eq!(self.handles[0].name(), "");
-                assert!(self.handles[0].memory_usage() > 0);
+                assert!(self.handles[0].memory_usage().total() > 0);
             }
             7 if plan.keys <= 200 => {
                 // (It is exact, and walks over everything.)

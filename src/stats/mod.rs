@@ -1,13 +1,31 @@
-//! What a cache has done, and how promptly.
+//! What a cache has done, how promptly, and what is left to be done.
+//!
+//! Counts under a shard's lock are plain ([`Tally`]), those of the reaper are atomic ([`ReapCounts`]), and
+//! reads count only where that was asked for, by stripes ([`ReadCounts`]).
 
-use std::time::Duration;
+mod audit;
+mod histogram;
+mod memory;
 
-use crate::sync::{AtomicU64, AtomicUsize, Line, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::sync::{AtomicUsize, Line, Ordering, Statistic};
+
+pub use audit::{Audit, Share};
+pub(crate) use histogram::AtomicHistogram;
+pub use histogram::LagHistogram;
+pub use memory::MemoryUsage;
 
 /// A cache's counts, from [`Cache::stats`](crate::Cache::stats).
 ///
 /// Counts are since the cache was made. They are read one after another while other threads go on,
 /// so sums over several fields may be off by what happened meanwhile.
+///
+/// What to watch, and what to do about it: `oldest_due_age` above some intervals of the reaper, or a
+/// `backlog` that grows, says that expired entries stay. With `budget_exhausted` growing the reaper has too
+/// little time (raise [`budget`](crate::Reaper::budget) or [`max_duty`](crate::Reaper::max_duty)); with
+/// `reaper_alive` false there is none; with a `last_look_age` that grows it is stuck in a listener or a clock.
+/// `limbo` that grows means a reader that holds its pin, or slow drops (`slow_drops`, `longest_drop`).
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
@@ -24,6 +42,19 @@ pub struct Stats {
     pub entries: u64,
     /// Unlinked entries whose values wait for readers to let go.
     pub limbo: u64,
+    /// How long the entry that is over and still linked has been so at most, of all entries the one that has
+    /// been so longest. By the lane's minima, which know deadlines to 67 ms and may still name an entry that
+    /// was renewed or removed, until the reaper next comes by. 0 if no deadline is known to be near or past.
+    pub oldest_due_age: Duration,
+    /// About how many linked entries are over, but for the last 67 ms. Exact, apart from renewals that the
+    /// reaper has not met yet, with up to 4,096 slots a shard; beyond, estimated from 4,096 of them.
+    pub backlog: u64,
+    /// Whether the threads that reap for this cache are running; `None` if it is reaped by hand. False in a
+    /// forked child until its first write starts them anew.
+    pub reaper_alive: Option<bool>,
+    /// How long ago whoever reaps last looked at this cache (any of its threads, or a call of `reap`); `None`
+    /// before the first time. While nothing is due the reaper sleeps, and this grows.
+    pub last_look_age: Option<Duration>,
     /// Expired entries that a read unlinked.
     pub expired_by_read: u64,
     /// Expired entries that a write met, or evicted before any living one.
@@ -44,10 +75,20 @@ pub struct Stats {
     pub refused: u64,
     /// Values dropped after their grace period.
     pub dropped: u64,
+    /// Time that their drops took.
+    pub drop_time: Duration,
+    /// Batches (of at most 128 values) whose drops took longer than a cycle's budget.
+    pub slow_drops: u64,
+    /// The longest time that a batch's drops took.
+    pub longest_drop: Duration,
     /// Panics of user code (`Drop`, listeners, a clock under a lock) that were contained.
     pub panics: u64,
     /// Cycles of the reaper (or calls of `reap`) over this cache.
     pub reap_cycles: u64,
+    /// How long those cycles took; with calls of `reap` their drops too.
+    pub cycle_time: LagHistogram,
+    /// What a cycle may take: the setting [`budget`](crate::Reaper::budget). (Calls of `reap` have their own.)
+    pub budget: Duration,
     /// Cycles in which the reaper had to stop for its budget with work left.
     pub budget_exhausted: u64,
     /// Cycles that took over 10 % more than their budget; slow drops of user values among them.
@@ -70,95 +111,21 @@ pub struct Stats {
     pub reclaim_lag: LagHistogram,
 }
 
-/// Sub-buckets of a power of two.
-const FINE: u32 = 4;
-/// Buckets: 4 ns resolution at the bottom is never needed, half an hour at the top is.
-const BUCKETS: usize = 168;
-
-/// Durations counted in buckets a quarter of a power of two wide (at most 19 % off).
-#[derive(Clone)]
-pub struct LagHistogram {
-    counts: [u64; BUCKETS],
-    max: u64,
-}
-
-impl LagHistogram {
-    pub(crate) fn record(&mut self, nanos: u64) {
-        self.counts[bucket(nanos)] += 1;
-        self.max = self.max.max(nanos);
+impl Stats {
+    /// Misses for which no entry was there, not even an expired one.
+    pub fn absent_misses(&self) -> u64 {
+        self.misses.saturating_sub(self.expired_misses)
     }
 
-    pub(crate) fn merge(&mut self, other: &LagHistogram) {
-        for (sum, count) in self.counts.iter_mut().zip(other.counts) {
-            *sum += count;
-        }
-        self.max = self.max.max(other.max);
+    /// Expired entries that were unlinked, on whatever path.
+    pub fn expired(&self) -> u64 {
+        self.expired_by_read + self.expired_by_write + self.expired_by_sweep
     }
 
-    /// Durations recorded.
-    pub fn count(&self) -> u64 {
-        self.counts.iter().sum()
-    }
-
-    /// The longest one, exactly.
-    pub fn max(&self) -> Duration {
-        Duration::from_nanos(self.max)
-    }
-
-    /// An upper bound, at most 19 % too high, of the duration that a share `quantile` (0 to 1) of
-    /// all recorded ones did not exceed. Zero when nothing was recorded.
-    pub fn quantile(&self, quantile: f64) -> Duration {
-        let rank = (quantile.clamp(0.0, 1.0) * self.count() as f64)
-            .ceil()
-            .max(1.0) as u64;
-        let mut seen = 0;
-        for (i, &count) in self.counts.iter().enumerate() {
-            seen += count;
-            if seen >= rank {
-                return Duration::from_nanos(upper(i).min(self.max));
-            }
-        }
-        Duration::ZERO
-    }
-}
-
-fn bucket(nanos: u64) -> usize {
-    if nanos < u64::from(FINE) {
-        return nanos as usize;
-    }
-    let top = nanos.ilog2();
-    let fine = (nanos >> (top - 2)) as u32 & (FINE - 1);
-    (((top - 1) * FINE + fine) as usize).min(BUCKETS - 1)
-}
-
-fn upper(bucket: usize) -> u64 {
-    if bucket < FINE as usize {
-        return bucket as u64;
-    }
-    if bucket == BUCKETS - 1 {
-        return u64::MAX;
-    }
-    let (top, fine) = (bucket as u32 / FINE + 1, bucket as u64 % u64::from(FINE));
-    (1 << top) + ((fine + 1) << (top - 2)) - 1
-}
-
-impl Default for LagHistogram {
-    fn default() -> Self {
-        LagHistogram {
-            counts: [0; BUCKETS],
-            max: 0,
-        }
-    }
-}
-
-impl std::fmt::Debug for LagHistogram {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LagHistogram")
-            .field("count", &self.count())
-            .field("p50", &self.quantile(0.5))
-            .field("p99", &self.quantile(0.99))
-            .field("max", &self.max())
-            .finish()
+    /// The share of reads that hit, between 0 and 1; `None` if none was counted.
+    pub fn hit_ratio(&self) -> Option<f64> {
+        let reads = self.hits + self.misses;
+        (reads > 0).then(|| self.hits as f64 / reads as f64)
     }
 }
 
@@ -208,26 +175,88 @@ impl Tally {
 }
 
 /// What the reaper counts, by the worker that does it. Relaxed throughout: statistics.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ReapCounts {
-    pub(crate) cycles: AtomicU64,
-    pub(crate) exhausted: AtomicU64,
-    pub(crate) overruns: AtomicU64,
-    pub(crate) scanned: AtomicU64,
-    pub(crate) inspected: AtomicU64,
-    pub(crate) refiled: AtomicU64,
-    pub(crate) rounds: AtomicU64,
-    pub(crate) contended: AtomicU64,
-    pub(crate) longest_hold: AtomicU64,
-    pub(crate) time: AtomicU64,
-    pub(crate) dropped: AtomicU64,
-    pub(crate) panics: AtomicU64,
-    pub(crate) refused: AtomicU64,
+    /// Where `last_look` counts from.
+    begin: Instant,
+    /// Nanoseconds to the last look, and one more; 0 before the first.
+    last_look: Statistic,
+    cycle_time: AtomicHistogram,
+    drop_time: Statistic,
+    slow_drops: Statistic,
+    longest_drop: Statistic,
+    pub(crate) cycles: Statistic,
+    pub(crate) exhausted: Statistic,
+    pub(crate) overruns: Statistic,
+    pub(crate) scanned: Statistic,
+    pub(crate) inspected: Statistic,
+    pub(crate) refiled: Statistic,
+    pub(crate) rounds: Statistic,
+    pub(crate) contended: Statistic,
+    pub(crate) longest_hold: Statistic,
+    pub(crate) time: Statistic,
+    pub(crate) dropped: Statistic,
+    pub(crate) panics: Statistic,
+    pub(crate) refused: Statistic,
 }
 
 impl ReapCounts {
+    pub(crate) fn new() -> Self {
+        let zero = || Statistic::new(0);
+        ReapCounts {
+            begin: Instant::now(),
+            last_look: zero(),
+            cycle_time: AtomicHistogram::new(),
+            drop_time: zero(),
+            slow_drops: zero(),
+            longest_drop: zero(),
+            cycles: zero(),
+            exhausted: zero(),
+            overruns: zero(),
+            scanned: zero(),
+            inspected: zero(),
+            refiled: zero(),
+            rounds: zero(),
+            contended: zero(),
+            longest_hold: zero(),
+            time: zero(),
+            dropped: zero(),
+            panics: zero(),
+            refused: zero(),
+        }
+    }
+
+    /// Notes that whoever reaps has been here.
+    pub(crate) fn note_look(&self) {
+        let now = nanos(self.begin.elapsed()).saturating_add(1);
+        // (Of several threads the last one's, not one that was stopped before its store.)
+        self.last_look.fetch_max(now, Ordering::Relaxed);
+    }
+
+    /// Notes a cycle of this length, in nanoseconds.
+    pub(crate) fn note_cycle(&self, spent: u64) {
+        add(&self.cycles, 1);
+        self.cycle_time.record(spent);
+    }
+
+    /// Notes the drops of a batch, which took this long, with the budget of a cycle.
+    pub(crate) fn note_drops(&self, values: u64, spent: Duration, budget: Duration) {
+        add(&self.dropped, values);
+        add(&self.drop_time, nanos(spent));
+        add(&self.slow_drops, u64::from(spent > budget));
+        self.longest_drop.fetch_max(nanos(spent), Ordering::Relaxed);
+    }
+
     pub(crate) fn add_to(&self, stats: &mut Stats) {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let read = |counter: &Statistic| counter.load(Ordering::Relaxed);
+        stats.last_look_age = read(&self.last_look).checked_sub(1).map(|look| {
+            let look = Duration::from_nanos(look);
+            self.begin.elapsed().saturating_sub(look)
+        });
+        stats.cycle_time.merge(&self.cycle_time.load());
+        stats.drop_time += Duration::from_nanos(read(&self.drop_time));
+        stats.slow_drops += read(&self.slow_drops);
+        stats.longest_drop = Duration::from_nanos(read(&self.longest_drop));
         stats.reap_cycles += read(&self.cycles);
         stats.budget_exhausted += read(&self.exhausted);
         stats.budget_overruns += read(&self.overruns);
@@ -246,8 +275,12 @@ impl ReapCounts {
     }
 }
 
+fn nanos(length: Duration) -> u64 {
+    u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Adds to one of the counters.
-pub(crate) fn add(counter: &AtomicU64, n: u64) {
+pub(crate) fn add(counter: &Statistic, n: u64) {
     if n > 0 {
         counter.fetch_add(n, Ordering::Relaxed);
     }
@@ -263,9 +296,9 @@ pub(crate) struct ReadCounts {
 
 #[derive(Debug)]
 struct Stripe {
-    hits: AtomicU64,
-    misses: AtomicU64,
-    expired: AtomicU64,
+    hits: Statistic,
+    misses: Statistic,
+    expired: Statistic,
 }
 
 fn stripe() -> usize {
@@ -278,7 +311,7 @@ fn stripe() -> usize {
 
 impl ReadCounts {
     pub(crate) fn new() -> Self {
-        let zero = || AtomicU64::new(0);
+        let zero = || Statistic::new(0);
         ReadCounts {
             stripes: std::array::from_fn(|_| {
                 Line(Stripe {
@@ -311,40 +344,3 @@ impl ReadCounts {
 
 /// A count that many threads read; see the shard's `waiting`.
 pub(crate) type Count = AtomicUsize;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quantiles_bound_what_was_recorded() {
-        let mut lag = LagHistogram::default();
-        assert_eq!(lag.quantile(0.99), Duration::ZERO);
-        for nanos in 1..=1_000_000u64 {
-            lag.record(nanos);
-        }
-        for quantile in [0.01, 0.5, 0.9, 0.99, 0.999] {
-            let exact = quantile * 1e6;
-            let got = lag.quantile(quantile).as_nanos() as f64;
-            assert!(
-                got >= exact - 1.0 && got <= exact * 1.19 + 1.0,
-                "{quantile}: {got}"
-            );
-        }
-        assert_eq!(lag.quantile(1.0), lag.max());
-        lag.record(u64::MAX);
-        assert_eq!(lag.quantile(1.0), Duration::from_nanos(u64::MAX));
-    }
-
-    #[test]
-    fn buckets_are_contiguous() {
-        for nanos in (0..100_000u64).chain([u64::MAX / 3, u64::MAX]) {
-            let i = bucket(nanos);
-            assert!(upper(i) >= nanos);
-            assert!(
-                i == 0 || i == BUCKETS - 1 || upper(i - 1) < nanos,
-                "{nanos}"
-            );
-        }
-    }
-}
