@@ -31,6 +31,8 @@ mod lease;
 mod lifetime;
 mod limits;
 mod load;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 mod order;
 mod pages;
 mod reaper;
