@@ -436,6 +436,10 @@ where
         self.closing.load(Ordering::Acquire)
     }
 
+    fn name(&self) -> &str {
+        &self.name
+    }
+
     fn shards(&self) -> usize {
         self.shards.len()
     }

@@ -221,7 +221,7 @@ where
         };
         let dropped = self.drop_waiting(&bounds);
         let spent = clock();
-        worker::count(core, &report, &bounds.budget, spent);
+        worker::count(core, &report, dropped, &bounds.budget, spent);
         add(&core.counts.time, spent);
         core.counts.note_look();
         Reaped {

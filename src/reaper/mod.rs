@@ -2,8 +2,8 @@
 //!
 //! The parts that decide are pure, with time and randomness as parameters: [`budget`] (how long a
 //! cycle may go on), [`pace`] (when the next one begins), [`sweep`] and [`sample`] (what a cycle
-//! does). Around them are [`worker`] (what a thread does with one cache) and [`crew`] (the threads,
-//! and who is served by them); [`bell`] and [`visits`] are the two protocols between threads and the
+//! does). Around them are [`worker`] (what a thread does with one cache), [`crew`] (the threads,
+//! and who is served by them) and [`trace`] (what tracing subscribers hear); [`bell`] and [`visits`] are the two protocols between threads and the
 //! users of a cache, kept apart so that they can be model checked. All of them know a cache's shards
 //! only through [`Target`].
 
@@ -13,6 +13,7 @@ pub(crate) mod crew;
 pub(crate) mod pace;
 pub(crate) mod sample;
 pub(crate) mod sweep;
+mod trace;
 mod visits;
 pub(crate) mod worker;
 
@@ -273,6 +274,9 @@ pub struct Reaped {
 pub(crate) trait Target: Send + Sync {
     /// Whether its last handle is being dropped: whatever can wait should not begin.
     fn is_closing(&self) -> bool;
+    /// Its cache's name.
+    #[cfg_attr(not(feature = "tracing"), allow(dead_code))]
+    fn name(&self) -> &str;
     /// Number of shards.
     fn shards(&self) -> usize;
     /// The settings of its reaper.

@@ -24,7 +24,10 @@ pub(crate) fn cycle(
     bounds: &Bounds<'_>,
     random: &mut impl Rng,
 ) -> CycleReport {
-    let mut report = CycleReport::default();
+    let mut report = CycleReport {
+        shards: (0..target.shards()).filter(|&shard| mine(shard)).count(),
+        ..CycleReport::default()
+    };
     for _ in 0..rounds {
         let left = bounds.most - report.expired;
         if left == 0 || bounds.budget.is_spent((bounds.clock)()) {

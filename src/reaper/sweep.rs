@@ -10,6 +10,9 @@ use crate::sync::Ordering;
 /// What a cycle did.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CycleReport {
+    /// Shards that were swept (sampling: drawn from).
+    #[cfg_attr(not(feature = "tracing"), allow(dead_code))]
+    pub(crate) shards: usize,
     /// Lane slots looked at (sampling: slots drawn).
     pub(crate) scanned: u64,
     /// Entries looked at.
@@ -115,6 +118,7 @@ fn visit(
         .counts()
         .longest_hold
         .fetch_max(swept.held, Ordering::Relaxed);
+    report.shards += usize::from(goal.round.is_none());
     report.scanned += swept.scanned;
     report.inspected += swept.inspected;
     report.expired += swept.expired;

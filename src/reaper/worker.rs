@@ -9,7 +9,7 @@ use super::bell::Bell;
 use super::budget::Budget;
 use super::pace::{Cycle, LONGEST, Pace};
 use super::sweep::{Bounds, CycleReport};
-use super::{Kind, Target, sample, sweep};
+use super::{Kind, Target, sample, sweep, trace};
 use crate::chance;
 use crate::lane;
 use crate::limits::{DROP_SLICE, GRACE_TRIES_OF_A_CYCLE};
@@ -177,7 +177,7 @@ impl Plan {
                 sample::cycle(target, mine, how, &bounds, &mut self.random)
             }
         };
-        count(target, &report, &bounds.budget, clock());
+        count(target, &report, 0, &bounds.budget, clock());
         report
     }
 
@@ -223,30 +223,40 @@ pub(super) fn drop_ripe_values(target: &dyn Target) -> bool {
     let budget = nanos(target.settings().budget);
     let begin = Instant::now();
     let mut slice = Budget::new(0, budget);
-    let mut dropped = false;
+    let (mut any, mut dropped, mut slow) = (false, 0, false);
     for shard in 0..target.shards() {
         while target.waiting(shard) > 0 && !target.is_closing() {
-            if target.drop_some(shard, DROP_SLICE).is_none() {
+            let Some(count) = target.drop_some(shard, DROP_SLICE) else {
                 break;
-            }
-            dropped = true;
+            };
+            dropped += count;
+            any = true;
             let now = nanos(begin.elapsed());
             if slice.is_overrun(now) {
                 add(&target.counts().overruns, 1);
+                slow = true;
             }
             if slice.is_spent(now) {
                 slice = Budget::new(now, budget);
             }
         }
     }
-    if dropped {
-        add(&target.counts().time, nanos(begin.elapsed()));
+    if any {
+        let spent = begin.elapsed();
+        add(&target.counts().time, nanos(spent));
+        trace::drops(target, dropped, spent, slow);
     }
-    dropped
+    any
 }
 
-/// Adds a cycle to the cache's counts.
-pub(crate) fn count(target: &dyn Target, report: &CycleReport, budget: &Budget, now: u64) {
+/// Adds a cycle, in which so many values were dropped as well, to the cache's counts, and tells of it.
+pub(crate) fn count(
+    target: &dyn Target,
+    report: &CycleReport,
+    dropped: u64,
+    budget: &Budget,
+    now: u64,
+) {
     let counts = target.counts();
     counts.note_cycle(now);
     add(&counts.scanned, report.scanned);
@@ -257,4 +267,5 @@ pub(crate) fn count(target: &dyn Target, report: &CycleReport, budget: &Budget, 
         u64::from(!report.finished && budget.is_spent(now)),
     );
     add(&counts.overruns, u64::from(budget.is_overrun(now)));
+    trace::cycle(target, report, dropped, budget, now);
 }
