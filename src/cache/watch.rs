@@ -88,7 +88,7 @@ where
     ///
     /// # Cost
     /// One look at an entry for each sample, 10 to 100 ns, in holds of a shard's lock of at most 64 looks.
-    /// Allocates some 40 KiB at most.
+    /// Allocates 32 KiB at most, and 8 bytes for each shard.
     pub fn audit(&self, samples: u64) -> Audit {
         self.audit_by(samples, &mut chance::source())
     }

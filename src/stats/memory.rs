@@ -4,7 +4,7 @@
 /// [`Cache::memory_usage`](crate::Cache::memory_usage).
 ///
 /// What keys and values own elsewhere (the characters of a `String`) is not known, and not counted. Bytes
-/// are counted as they were asked for, also where [`pages`](crate::docs::design) rounds them up.
+/// are counted as they were asked for; what is free in the memory that all caches share is in nobody's count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryUsage {

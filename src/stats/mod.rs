@@ -21,11 +21,15 @@ pub use memory::MemoryUsage;
 /// Counts are since the cache was made. They are read one after another while other threads go on,
 /// so sums over several fields may be off by what happened meanwhile.
 ///
-/// What to watch, and what to do about it: `oldest_due_age` above some intervals of the reaper, or a
-/// `backlog` that grows, says that expired entries stay. With `budget_exhausted` growing the reaper has too
-/// little time (raise [`budget`](crate::Reaper::budget) or [`max_duty`](crate::Reaper::max_duty)); with
-/// `reaper_alive` false there is none; with a `last_look_age` that grows it is stuck in a listener or a clock.
-/// `limbo` that grows means a reader that holds its pin, or slow drops (`slow_drops`, `longest_drop`).
+/// # What to watch
+/// - `oldest_due_age` above some intervals of the reaper, or a `backlog` that grows: expired entries stay
+///   (where that is not [asked for](crate::Strategy)). If `budget_exhausted` grows too, the reaper has too
+///   little time: raise [`budget`](crate::Reaper::budget) or [`max_duty`](crate::Reaper::max_duty). If
+///   `reaper_alive` is false, there is none. If `last_look_age` grows, it is stuck in a listener or a clock.
+/// - `limbo` that grows: a reader keeps its pin, or a value's `Drop` does not end (`slow_drops` and
+///   `longest_drop` know of those that did).
+/// - `longest_hold` and `contended`: what the reaper can have cost a writer.
+/// - `refused`, `panics`, `live_evicted_while_dead`: should not grow.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
@@ -42,9 +46,9 @@ pub struct Stats {
     pub entries: u64,
     /// Unlinked entries whose values wait for readers to let go.
     pub limbo: u64,
-    /// How long the entry that is over and still linked has been so at most, of all entries the one that has
-    /// been so longest. By the lane's minima, which know deadlines to 67 ms and may still name an entry that
-    /// was renewed or removed, until the reaper next comes by. 0 if no deadline is known to be near or past.
+    /// For how long, at most, any entry that is still linked has been over. By the lane's minima, which know
+    /// deadlines to 67 ms and may still name an entry that was renewed or removed, until the reaper next
+    /// comes by. 0 if no deadline is known to be past or within 67 ms.
     pub oldest_due_age: Duration,
     /// About how many linked entries are over, but for the last 67 ms. Exact, apart from renewals that the
     /// reaper has not met yet, with up to 4,096 slots a shard; beyond, estimated from 4,096 of them.
@@ -81,7 +85,8 @@ pub struct Stats {
     pub slow_drops: u64,
     /// The longest time that a batch's drops took.
     pub longest_drop: Duration,
-    /// Panics of user code (`Drop`, listeners, a clock under a lock) that were contained.
+    /// Panics of user code (`Drop`, listeners, tracing subscribers, a clock under a lock) that were
+    /// contained.
     pub panics: u64,
     /// Cycles of the reaper (or calls of `reap`) over this cache.
     pub reap_cycles: u64,
