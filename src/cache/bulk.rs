@@ -25,8 +25,8 @@ const TOGETHER: usize = 128;
 /// How far a walk has come.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Walk {
-    shard: usize,
-    hash: u32,
+    pub(super) shard: usize,
+    pub(super) hash: u32,
 }
 
 impl Walk {

@@ -10,6 +10,8 @@ mod read;
 mod room;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "serde")]
+pub(crate) mod transfer;
 mod update;
 mod write;
 

@@ -30,7 +30,7 @@ pub(super) enum NotStored<K, V> {
 
 /// What becomes of a key's live entry when another is to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum IfLive {
+pub(super) enum IfLive {
     Replace,
     Leave,
 }
@@ -211,6 +211,19 @@ where
         time: Reading<'_>,
         loaded: Option<&Flight<K, V>>,
     ) -> Result<(), NotStored<K, V>> {
+        self.link_with(key, value, span, time, IfLive::Leave, loaded)
+    }
+
+    /// Links an entry whose span is chosen, or gives it back.
+    pub(super) fn link_with(
+        &self,
+        key: K,
+        value: V,
+        span: Span,
+        time: Reading<'_>,
+        if_live: IfLive,
+        loaded: Option<&Flight<K, V>>,
+    ) -> Result<(), NotStored<K, V>> {
         let core = &*self.core;
         let weight = core.rules.bound.weigh(&key, &value);
         if !core.rules.bound.fits(weight) {
@@ -224,7 +237,7 @@ where
             span,
             weight,
         };
-        match self.store(shard, arrival, time, IfLive::Leave, loaded) {
+        match self.store(shard, arrival, time, if_live, loaded) {
             Ok(None) => Ok(()),
             Ok(Some(Arrival { key, value, .. })) => Err(NotStored::Again(key, value)),
             Err(refused) => Err(NotStored::Refused(refused)),

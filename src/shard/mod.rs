@@ -27,6 +27,8 @@ use crate::order::{Order, Policy};
 use crate::reaper::Bell;
 use crate::reclaim::{Guard, Limbo, Ripe};
 use crate::rules::Rules;
+#[cfg(feature = "serde")]
+use crate::rules::Span;
 use crate::slab::lifetimes::Lifetimes;
 use crate::slab::side::Side;
 use crate::slab::{self, Departed, Dropped, Extras, Slab, SlotRef};
@@ -521,6 +523,42 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
         let state = self.state.lock();
         self.index
             .note(&state.index, hash, guard, |id| state.hashes.get(id), slots)
+    }
+
+    /// As [`note`](Self::note), each slot with its hash.
+    #[cfg(feature = "serde")]
+    pub(crate) fn note_hashes<'g>(
+        &self,
+        hash: u32,
+        guard: &'g Guard,
+        slots: &mut Vec<(u32, SlotRef<'g>)>,
+    ) -> Option<u32> {
+        let state = self.state.lock();
+        let mut noted = Vec::new();
+        let hash_of = |id| state.hashes.get(id);
+        let next = self
+            .index
+            .note(&state.index, hash, guard, hash_of, &mut noted);
+        slots.extend(noted.into_iter().map(|slot| (hash_of(slot.id()), slot)));
+        next
+    }
+
+    /// The span of a slot that is still linked, in a hold of a few steps.
+    #[cfg(feature = "serde")]
+    pub(crate) fn span(&self, slot: SlotRef<'_>) -> Option<Span> {
+        let state = self.lock();
+        if !state.slab.is_linked(slot.id()) {
+            return None;
+        }
+        // The word first: an idle extension may come between, and goes no farther than the cap.
+        let word = self.slab.entry(slot).word.load();
+        let cap = self.slab.cap(slot);
+        Some(Span {
+            word,
+            // Relaxed: stored under the lock.
+            cap: cap.map_or(word, |cap| cap.load(Ordering::Relaxed)),
+            own: state.lifetimes.get(slot.id()),
+        })
     }
 
     /// Changes the shard's part of the bound.
