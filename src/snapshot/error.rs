@@ -113,6 +113,7 @@ impl fmt::Display for LoadError {
 
 impl Error for LoadError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.error)
+        // (The error itself is in what this displays.)
+        self.error.source()
     }
 }

@@ -107,7 +107,7 @@ where
     /// Reads a snapshot that [`save`](Self::save) has written, to the end of the reader, and stores each
     /// entry as it comes, as [`restore`](Self::restore) does.
     ///
-    /// No byte is used before its checksum was found right. [`verify`](super::verify) looks at a whole
+    /// No byte is used before its checksum was found right. [`verify`] looks at a whole
     /// file before anything of it is stored.
     ///
     /// # Cost

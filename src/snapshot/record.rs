@@ -42,7 +42,8 @@ pub(super) struct Outgoing<'a, K, V> {
 pub(super) struct Incoming<K, V> {
     pub(super) key: K,
     pub(super) value: V,
-    /// Nanoseconds from `saved_at` to the deadline; none if there is none.
+    /// Nanoseconds from `saved_at` to the deadline; none if there is none, which has to be said.
+    #[serde(deserialize_with = "Option::deserialize")]
     left: Option<u64>,
     cap: Cap,
     own: Own,
