@@ -55,11 +55,11 @@ where
         let mut slot = slot;
         loop {
             slot = self.current(shard, slot, guard)?;
-            match shard.span(slot) {
-                Some(span) if !self.rules.time.is_due(span.word) => return Some((slot, span)),
-                // It has ended since: its word says so by now, so that the key is looked up.
-                _ => {}
+            let span = shard.span(slot);
+            if !self.rules.time.is_due(span.word) {
+                return Some((slot, span));
             }
+            // It has ended since: look its key up.
         }
     }
 }

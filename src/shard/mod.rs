@@ -543,22 +543,19 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
         next
     }
 
-    /// The span of a slot that is still linked, in a hold of a few steps.
+    /// The span of a slot, of one moment: a hold of a few steps. Its word is DEAD if it has left.
     #[cfg(feature = "serde")]
-    pub(crate) fn span(&self, slot: SlotRef<'_>) -> Option<Span> {
+    pub(crate) fn span(&self, slot: SlotRef<'_>) -> Span {
         let state = self.lock();
-        if !state.slab.is_linked(slot.id()) {
-            return None;
-        }
         // The word first: an idle extension may come between, and goes no farther than the cap.
         let word = self.slab.entry(slot).word.load();
         let cap = self.slab.cap(slot);
-        Some(Span {
+        Span {
             word,
             // Relaxed: stored under the lock.
             cap: cap.map_or(word, |cap| cap.load(Ordering::Relaxed)),
             own: state.lifetimes.get(slot.id()),
-        })
+        }
     }
 
     /// Changes the shard's part of the bound.
