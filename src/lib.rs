@@ -40,6 +40,8 @@ mod reclaim;
 mod rules;
 mod shard;
 mod slab;
+#[cfg(feature = "serde")]
+pub mod snapshot;
 mod stats;
 mod sync;
 

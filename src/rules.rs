@@ -170,6 +170,31 @@ impl<K: 'static, V: 'static> Rules<K, V> {
         self.capped(cap, now(), own)
     }
 
+    /// The span of an entry that comes back from a snapshot: no longer than this cache would let it live
+    /// if it were written now.
+    #[cfg(feature = "serde")]
+    pub(crate) fn restored(&self, saved: Span, now: u64) -> Span {
+        let Span { word, mut cap, own } = saved;
+        if own == DEFAULT {
+            cap = cap.min(now.saturating_add(self.live));
+        }
+        if self.idle == 0 {
+            let word = word.min(cap);
+            return Span {
+                word,
+                cap: word,
+                own,
+            };
+        }
+        if word == NEVER && own == NEVER {
+            // Made persistent, for good.
+            return Span { word, cap, own };
+        }
+        // Coming back is no use: what is left of the idle time stays, too.
+        let word = word.min(self.capped(cap, now, own).word);
+        Span { word, cap, own }
+    }
+
     /// The word of an entry whose deadline without idleness is `cap`, used now.
     fn capped(&self, cap: u64, now: u64, own: u64) -> Span {
         let word = if self.idle == 0 {

@@ -24,9 +24,9 @@ const TOGETHER: usize = 128;
 /// How far a walk has come, and before which shard it ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Walk {
-    shard: usize,
-    hash: u32,
-    end: usize,
+    pub(super) shard: usize,
+    pub(super) hash: u32,
+    pub(super) end: usize,
 }
 
 impl Walk {

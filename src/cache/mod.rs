@@ -18,6 +18,8 @@ mod room;
 mod tags;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "serde")]
+pub(crate) mod transfer;
 mod update;
 mod watch;
 mod write;

@@ -29,6 +29,8 @@ use crate::order::{Order, Policy};
 use crate::reaper::Bell;
 use crate::reclaim::{Guard, Limbo, Ripe};
 use crate::rules::Rules;
+#[cfg(feature = "serde")]
+use crate::rules::Span;
 use crate::slab::lifetimes::Lifetimes;
 use crate::slab::side::Side;
 use crate::slab::{self, Departed, Dropped, Extras, Slab, SlotRef};
@@ -572,6 +574,39 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
         let state = self.state.lock();
         self.index
             .note(&state.index, hash, guard, |id| state.hashes.get(id), slots)
+    }
+
+    /// As [`note`](Self::note), each slot with its hash.
+    #[cfg(feature = "serde")]
+    pub(crate) fn note_hashes<'g>(
+        &self,
+        hash: u32,
+        guard: &'g Guard,
+        slots: &mut Vec<(u32, SlotRef<'g>)>,
+    ) -> Option<u32> {
+        let state = self.state.lock();
+        let mut noted = Vec::new();
+        let hash_of = |id| state.hashes.get(id);
+        let next = self
+            .index
+            .note(&state.index, hash, guard, hash_of, &mut noted);
+        slots.extend(noted.into_iter().map(|slot| (hash_of(slot.id()), slot)));
+        next
+    }
+
+    /// The span of a slot, of one moment: a hold of a few steps. Its word is DEAD if it has left.
+    #[cfg(feature = "serde")]
+    pub(crate) fn span(&self, slot: SlotRef<'_>) -> Span {
+        let state = self.lock();
+        // The word first: an idle extension may come between, and goes no farther than the cap.
+        let word = self.slab.entry(slot).word.load();
+        let cap = self.slab.cap(slot);
+        Span {
+            word,
+            // Relaxed: stored under the lock.
+            cap: cap.map_or(word, |cap| cap.load(Ordering::Relaxed)),
+            own: state.lifetimes.get(slot.id()),
+        }
     }
 
     /// Changes the shard's part of the bound.
