@@ -304,3 +304,21 @@ fn a_stale_value_is_served_at_once_and_loaded_again_by_a_task_of_its_own() {
         assert_eq!(run_all(vec![ask(12)]), [11]);
     }
 }
+
+#[test]
+fn each_result_can_have_a_lifetime_of_its_own() {
+    let clock = ManualClock::new();
+    let cache: Cache<u64, Option<u64>> = Cache::builder().clock(clock.clone()).build().unwrap();
+    let second = Duration::from_secs(1);
+    let ask = |key: u64| {
+        let load = async move {
+            let found = (key > 0).then_some(key);
+            (found, if found.is_some() { 60 * second } else { second })
+        };
+        let ask = cache.get_or_insert_async_with_ttl(key, load);
+        ask.now_or_never().expect("nothing to wait for")
+    };
+    assert_eq!((ask(0), ask(7)), (None, Some(7)));
+    clock.advance(second);
+    assert_eq!((cache.get(&0), cache.get(&7)), (None, Some(Some(7))));
+}

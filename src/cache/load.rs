@@ -1,5 +1,7 @@
 //! Values that are loaded when they are missing: once for each key, whoever asks meanwhile.
 
+#[cfg(feature = "async")]
+use std::convert::Infallible;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc as StdArc;
@@ -282,8 +284,25 @@ where
     /// As [`get_or_insert_with`](Self::get_or_insert_with). A loader that awaits another *task* that
     /// asks for the same key is not found out: that waits for ever.
     pub async fn get_or_insert_async(&self, key: K, load: impl Future<Output = V>) -> V {
-        let load = async { Ok::<V, std::convert::Infallible>(load.await) };
-        match self.try_get_or_insert_async(key, load).await {
+        let load = async { Ok::<_, Infallible>((load.await, None)) };
+        match self.load_async(key, load).await {
+            Ok(value) => value,
+            Err(never) => match never {},
+        }
+    }
+
+    /// As [`get_or_insert_async`](Self::get_or_insert_async), with a lifetime for each result, as
+    /// [`get_or_insert_with_ttl`](Self::get_or_insert_with_ttl) has it.
+    pub async fn get_or_insert_async_with_ttl<L: Into<Lifetime>>(
+        &self,
+        key: K,
+        load: impl Future<Output = (V, L)>,
+    ) -> V {
+        let load = async {
+            let (value, lifetime) = load.await;
+            Ok::<_, Infallible>((value, Some(lifetime.into())))
+        };
+        match self.load_async(key, load).await {
             Ok(value) => value,
             Err(never) => match never {},
         }
@@ -297,6 +316,15 @@ where
         &self,
         key: K,
         load: impl Future<Output = Result<V, E>>,
+    ) -> Result<V, E> {
+        let load = async { load.await.map(|value| (value, None)) };
+        self.load_async(key, load).await
+    }
+
+    async fn load_async<E>(
+        &self,
+        key: K,
+        load: impl Future<Output = Result<(V, Option<Lifetime>), E>>,
     ) -> Result<V, E> {
         let mut load = std::pin::pin!(load);
         loop {
@@ -327,18 +355,21 @@ where
 {
     /// Awaits `load` and publishes what it comes to.
     #[cfg(feature = "async")]
-    pub(super) async fn load<E>(self, load: impl Future<Output = Result<V, E>>) -> Result<V, E>
+    pub(super) async fn load<E>(
+        self,
+        load: impl Future<Output = Result<(V, Option<Lifetime>), E>>,
+    ) -> Result<V, E>
     where
         K: Clone,
     {
         let mut load = std::pin::pin!(load);
-        let value = std::future::poll_fn(|context| {
+        let (value, lifetime) = std::future::poll_fn(|context| {
             let _inside = Inside::enter(&self.flight);
             load.as_mut().poll(context)
         })
         .await?;
         let _inside = Inside::enter(&self.flight);
-        Ok(self.publish(value, None))
+        Ok(self.publish(value, lifetime))
     }
 
     fn publish(self, value: V, lifetime: Option<Lifetime>) -> V

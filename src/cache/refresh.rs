@@ -225,7 +225,7 @@ where
             Served::Absent => self.get_or_insert_async(key, load).await,
             Served::Reload(stale, lead) => {
                 spawn(Box::pin(async move {
-                    let load = async { Ok::<V, Infallible>(load.await) };
+                    let load = async { Ok::<_, Infallible>((load.await, None)) };
                     let _ = lead.load(load).await;
                 }));
                 stale
