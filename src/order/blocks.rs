@@ -18,6 +18,8 @@ pub(super) struct Block<T>(pub(super) T);
 pub(super) struct Blocks<T: Copy> {
     chunks: Vec<Buffer<Block<T>>>,
     length: usize,
+    /// The bits of a hash that number the blocks: the next power of two of `length`, less one.
+    bits: usize,
     empty: T,
 }
 
@@ -27,6 +29,7 @@ impl<T: Copy> Blocks<T> {
         let mut blocks = Blocks {
             chunks: Vec::new(),
             length: 0,
+            bits: 0,
             empty,
         };
         blocks.push(empty);
@@ -37,15 +40,14 @@ impl<T: Copy> Blocks<T> {
         self.length
     }
 
-    /// The number of the block that keys of this hash belong to; its low bits decide.
+    /// The number of the block that a key belongs to.
     #[inline]
-    pub(super) fn number(&self, hash: u64) -> usize {
-        let round = self.length.next_power_of_two();
-        let number = hash as usize & (round - 1);
+    pub(super) fn number(&self, key: Mixed) -> usize {
+        let number = key.0 as usize & self.bits;
         if number < self.length {
             number
         } else {
-            number & (round / 2 - 1)
+            number & (self.bits >> 1)
         }
     }
 
@@ -75,7 +77,7 @@ impl<T: Copy> Blocks<T> {
         let gone = *self.get(last);
         merge(self.get_mut(Self::origin(last)), &gone);
         *self.get_mut(last) = self.empty;
-        self.length = last;
+        self.set_length(last);
         let used = self.length.div_ceil(CHUNK);
         // One empty chunk stays, so that a table about the edge of one does not come and go.
         self.chunks.truncate(used + 1);
@@ -96,8 +98,13 @@ impl<T: Copy> Blocks<T> {
             let length = (offset + 1).next_power_of_two().min(CHUNK);
             self.chunks[chunk].grow(length, Block(self.empty));
         }
-        self.length += 1;
+        self.set_length(self.length + 1);
         *self.get_mut(self.length - 1) = block;
+    }
+
+    fn set_length(&mut self, length: usize) {
+        self.length = length;
+        self.bits = length.next_power_of_two() - 1;
     }
 
     /// Asks for a block's line.
@@ -146,14 +153,20 @@ impl<T: Copy> Blocks<T> {
     }
 }
 
-/// 64 bits from the 32 that a slot has of its key's hash, different ones for each `purpose`: the
-/// finalizer of SplitMix64 (Steele, Lea and Flood, 2014).
-#[inline]
-pub(super) fn mix(hash: u32, purpose: u64) -> u64 {
-    let mut x = u64::from(hash) ^ purpose;
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
+/// A key as the tables know it: 64 bits from the 32 that a slot has of its hash, by the finalizer of
+/// SplitMix64 (Steele, Lea and Flood, 2014). The low ones number a block of a table, others are the
+/// ghost's fingerprint and the sketch's counters.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mixed(pub(super) u64);
+
+impl From<u32> for Mixed {
+    #[inline]
+    fn from(hash: u32) -> Self {
+        let mut x = u64::from(hash) ^ 0x6863_7465_6b73;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        Mixed(x ^ (x >> 31))
+    }
 }
 
 #[cfg(test)]
@@ -164,7 +177,7 @@ mod tests {
     #[test]
     fn keys_move_only_between_a_block_and_its_origin() {
         let mut blocks = Blocks::new(0_u32);
-        let keys: Vec<u64> = (0..20_000).map(|i| mix(i, 0)).collect();
+        let keys: Vec<Mixed> = (0..20_000).map(Mixed::from).collect();
         let mut before: Vec<usize> = keys.iter().map(|&key| blocks.number(key)).collect();
         for length in 2..400 {
             blocks.split();

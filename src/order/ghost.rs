@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::blocks::{Blocks, mix};
+use super::blocks::{Blocks, Mixed};
 
 /// Fingerprints of a set: one cache line.
 const WAYS: usize = 32;
@@ -26,16 +26,16 @@ impl Ghost {
     }
 
     /// The set of a key and its fingerprint there; 0 is no fingerprint.
-    fn locate(&self, hash: u32) -> (usize, u16) {
-        let mixed = mix(hash, 0x6765_5f74_736f_6867);
-        (self.sets.number(mixed), ((mixed >> 48) as u16).max(1))
+    #[inline]
+    fn locate(&self, key: Mixed) -> (usize, u16) {
+        (self.sets.number(key), ((key.0 >> 48) as u16).max(1))
     }
 
     /// Remembers a key as the most recent of its set. (That it is in the set already takes another key
     /// with its fingerprint: whoever comes back is [taken](Self::take) out.)
     #[inline]
-    pub(super) fn add(&mut self, hash: u32) {
-        let (number, fingerprint) = self.locate(hash);
+    pub(super) fn add(&mut self, key: impl Into<Mixed>) {
+        let (number, fingerprint) = self.locate(key.into());
         let set = self.sets.get_mut(number);
         set.copy_within(..WAYS - 1, 1);
         set[0] = fingerprint;
@@ -43,8 +43,8 @@ impl Ghost {
 
     /// Whether a key is remembered; forgets it.
     #[inline]
-    pub(super) fn take(&mut self, hash: u32) -> bool {
-        let (number, fingerprint) = self.locate(hash);
+    pub(super) fn take(&mut self, key: impl Into<Mixed>) -> bool {
+        let (number, fingerprint) = self.locate(key.into());
         let set = self.sets.get_mut(number);
         let Some(position) = position(set, fingerprint) else {
             return false;
@@ -56,8 +56,8 @@ impl Ghost {
 
     /// Asks for the line of a key's set.
     #[inline]
-    pub(super) fn prefetch(&self, hash: u32) {
-        self.sets.prefetch(self.locate(hash).0);
+    pub(super) fn prefetch(&self, key: Mixed) {
+        self.sets.prefetch(self.sets.number(key));
     }
 
     /// Numbers of entries for which it has the right size.

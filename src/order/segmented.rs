@@ -17,6 +17,7 @@
 
 use std::ops::RangeInclusive;
 
+use super::blocks::Mixed;
 use super::eviction::Entries;
 use super::ghost::Ghost;
 use super::queue::{Links, Queue, Tag};
@@ -72,10 +73,10 @@ impl Segmented {
     }
 
     pub(super) fn link(&mut self, links: &mut Links, slot: u32, entries: &impl Entries) {
-        let (hash, weight) = (entries.hash(slot), entries.weight(slot));
+        let (key, weight) = (Mixed::from(entries.hash(slot)), entries.weight(slot));
         self.room = self.room.max(self.weight());
-        self.sketch.add(hash);
-        let known = self.ghost.take(hash);
+        self.sketch.add(key);
+        let known = self.ghost.take(key);
         self.challenger = None;
         if self.hot.weight().saturating_add(weight) <= self.hot_room() {
             self.hot.push(links, slot, weight);
@@ -214,13 +215,14 @@ impl Segmented {
 
     #[inline]
     pub(super) fn prefetch(&self, hash: u32) {
-        self.sketch.prefetch(hash);
-        self.ghost.prefetch(hash);
+        let key = Mixed::from(hash);
+        self.sketch.prefetch(key);
+        self.ghost.prefetch(key);
     }
 
     #[inline]
     pub(super) fn prefetch_departure(&self, hash: u32) {
-        self.ghost.prefetch(hash);
+        self.ghost.prefetch(Mixed::from(hash));
     }
 
     /// Bytes held.

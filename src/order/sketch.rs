@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::blocks::{Blocks, mix};
+use super::blocks::{Blocks, Mixed};
 
 /// A block: 128 counters of 4 bits in one cache line.
 type Counters = [u64; 8];
@@ -42,20 +42,20 @@ impl Sketch {
     }
 
     /// The block of a key, and the word and the shift of its four counters there.
-    fn locate(&self, hash: u32) -> (usize, [(usize, u32); 4]) {
-        let mixed = mix(hash, 0x6863_7465_6b73);
-        let mut bits = (mixed >> 40) as usize;
+    #[inline]
+    fn locate(&self, key: Mixed) -> (usize, [(usize, u32); 4]) {
+        let mut bits = (key.0 >> 28) as usize;
         let counters = [0, 2, 4, 6].map(|word| {
             let counter = (word + (bits & 1), (bits >> 1 & 15) as u32 * 4);
             bits >>= 5;
             counter
         });
-        (self.blocks.number(mixed), counters)
+        (self.blocks.number(key), counters)
     }
 
     /// Counts a key once more, and halves a block if it is time to.
-    pub(super) fn add(&mut self, hash: u32) {
-        let (number, counters) = self.locate(hash);
+    pub(super) fn add(&mut self, key: impl Into<Mixed>) {
+        let (number, counters) = self.locate(key.into());
         let block = self.blocks.get_mut(number);
         let count = smallest(block, counters);
         if count < MAX {
@@ -76,8 +76,8 @@ impl Sketch {
     }
 
     /// How often the key was added, at least, give or take the halvings: 0 to 15.
-    pub(super) fn count(&self, hash: u32) -> u64 {
-        let (number, counters) = self.locate(hash);
+    pub(super) fn count(&self, key: impl Into<Mixed>) -> u64 {
+        let (number, counters) = self.locate(key.into());
         smallest(self.blocks.get(number), counters)
     }
 
@@ -95,8 +95,8 @@ impl Sketch {
 
     /// Asks for the line of a key's counters.
     #[inline]
-    pub(super) fn prefetch(&self, hash: u32) {
-        self.blocks.prefetch(self.locate(hash).0);
+    pub(super) fn prefetch(&self, key: Mixed) {
+        self.blocks.prefetch(self.blocks.number(key));
     }
 
     /// Numbers of entries for which it has the right size.
@@ -150,7 +150,7 @@ mod tests {
     fn counts_are_never_too_low_and_stop_at_fifteen() {
         let mut sketch = sized(125);
         for times in 1..=20 {
-            for hash in 0..100 {
+            for hash in 0..100_u32 {
                 sketch.add(hash);
                 assert!(sketch.count(hash) >= times.min(MAX));
             }
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn most_counts_are_exact() {
         let mut sketch = sized(250);
-        for hash in 0..4_000 {
+        for hash in 0..4_000_u32 {
             for _ in 0..hash % 4 {
                 sketch.add(hash);
             }
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn strangers_count_little_in_a_full_sketch() {
         let mut sketch = sized(250);
-        for hash in 0..19_000 {
+        for hash in 0..19_000_u32 {
             sketch.add(hash);
         }
         let sum: u64 = (100_000..110_000).map(|hash| sketch.count(hash)).sum();
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(blocks, 100);
         // (An odd number: the bit that is shifted out must not reach the neighbour.)
         for _ in 0..13 {
-            for hash in 0..100 {
+            for hash in 0..100_u32 {
                 sketch.add(hash);
             }
         }
@@ -205,9 +205,9 @@ mod tests {
         for _ in sketch.additions..period - 1 {
             sketch.add(1_000_000);
         }
-        let (last, _) = sketch.locate(1_000_000);
+        let (last, _) = sketch.locate(1_000_000.into());
         let spared: Vec<u32> = (0..100)
-            .filter(|&hash| sketch.locate(hash).0 != last)
+            .filter(|&hash| sketch.locate(hash.into()).0 != last)
             .collect();
         let count =
             |sketch: &Sketch| -> Vec<u64> { spared.iter().map(|&h| sketch.count(h)).collect() };
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn resizing_never_loses_a_count() {
         let mut sketch = sized(7);
-        for hash in 0..20 {
+        for hash in 0..20_u32 {
             for _ in 0..5 {
                 sketch.add(hash);
             }
