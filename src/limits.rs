@@ -110,6 +110,10 @@ pub(crate) const CLOCK_LOOKS: u32 = 128;
 /// Entries evicted in one hold of a shard's lock, at most.
 pub(crate) const EVICTIONS_TOGETHER: usize = 64;
 
+/// Entries of a shard from which on an eviction asks for the lines of the next: fewer stay in the near
+/// caches anyway.
+pub(crate) const LOOK_AHEAD_FROM: usize = 2_048;
+
 /// How long a shard in which a writer looked in vain for a dead entry is left alone by others, while
 /// nothing there is over for certain: a lane unit has 64 such spans.
 pub(crate) const VAIN_NS: u64 = 1 << 20;

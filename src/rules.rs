@@ -86,10 +86,16 @@ impl<K: 'static, V: 'static> Rules<K, V> {
     }
 
     /// A deadline of the cache's own choice, or a random one somewhat earlier; after `now`.
+    #[inline]
     fn spread(&self, deadline: u64, now: u64) -> u64 {
         if self.jitter == 0.0 || deadline == NEVER {
             return deadline;
         }
+        self.spread_out(deadline, now)
+    }
+
+    #[cold]
+    fn spread_out(&self, deadline: u64, now: u64) -> u64 {
         let most = (deadline - now) as f64 * self.jitter;
         // (The product may be rounded up.)
         (deadline - (most * chance::draw()) as u64).max(now + 1)
@@ -113,6 +119,7 @@ impl<K: 'static, V: 'static> Rules<K, V> {
         }
     }
 
+    #[inline]
     fn default_span(&self, key: &K, value: &V, time: &mut Reading<'_>) -> Option<Span> {
         let policy = self
             .expiry
@@ -196,6 +203,7 @@ impl<K: 'static, V: 'static> Rules<K, V> {
     }
 
     /// The word of an entry whose deadline without idleness is `cap`, used now.
+    #[inline]
     fn capped(&self, cap: u64, now: u64, own: u64) -> Span {
         let word = if self.idle == 0 {
             cap

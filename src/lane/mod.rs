@@ -76,8 +76,14 @@ impl Lane {
         }
         let block = slot / LANE_BLOCK as u32;
         if lane < self.block_min.get(block) {
-            self.block_min.set(block, lane);
+            self.lower(block, slot, lane);
         }
+    }
+
+    /// Lowers a block's minimum. (Those above it are no higher.)
+    #[cold]
+    fn lower(&mut self, block: u32, slot: u32, lane: u32) {
+        self.block_min.set(block, lane);
         let chunk = slot as usize / SIDE_CHUNK;
         if chunk >= self.chunk_min.len() {
             self.chunk_min.resize(chunk + 1, NONE);

@@ -63,6 +63,7 @@ pub(crate) struct Limbo {
 
 impl Limbo {
     /// Adds a slot that has left the index and whose event has been told.
+    #[inline]
     pub(crate) fn push(&mut self, slot: Departed) {
         if self.open.slots.len() == LIMBO_BATCH {
             self.full.push_back(std::mem::take(&mut self.open));
@@ -88,6 +89,7 @@ impl Limbo {
     }
 
     /// Whether nothing waits.
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.slots == 0 && self.tables == 0
     }

@@ -25,6 +25,7 @@ impl Bitmap {
     }
 
     /// The smallest id that is not in the set. Looks at one bit for 64 slots.
+    #[inline]
     pub(crate) fn lowest_absent(&mut self) -> u32 {
         while self.full.get(self.first) == Some(&u64::MAX) {
             self.first += 1;
@@ -37,20 +38,28 @@ impl Bitmap {
         (word * 64) as u32 + bits.trailing_ones()
     }
 
+    #[inline]
     pub(crate) fn insert(&mut self, slot: u32) {
+        debug_assert!(!self.contains(slot));
         let word = slot as usize / 64;
         if word >= self.words.len() {
-            self.words.resize(word + 1, 0);
-            self.full.resize(word / 64 + 1, 0);
+            self.grow(word);
         }
-        debug_assert!(!self.contains(slot));
-        self.words[word] |= 1 << (slot % 64);
-        if self.words[word] == u64::MAX {
+        let bits = &mut self.words[word];
+        *bits |= 1 << (slot % 64);
+        if *bits == u64::MAX {
             self.full[word / 64] |= 1 << (word % 64);
         }
         self.count += 1;
     }
 
+    #[cold]
+    fn grow(&mut self, word: usize) {
+        self.words.resize(word + 1, 0);
+        self.full.resize(word / 64 + 1, 0);
+    }
+
+    #[inline]
     pub(crate) fn remove(&mut self, slot: u32) {
         debug_assert!(self.contains(slot));
         let word = slot as usize / 64;

@@ -24,6 +24,7 @@ pub(crate) mod side;
 
 use std::alloc::Layout;
 use std::marker::PhantomData;
+use std::mem::needs_drop;
 use std::ptr;
 
 use crate::RemovalCause;
@@ -232,12 +233,14 @@ impl Owner {
     }
 
     /// Notes that an index cell names the slot from now on.
+    #[inline]
     pub(crate) fn arrive(&mut self, id: u32) {
         self.linked.insert(id);
     }
 
     /// Notes that no index cell names the slot any more. The caller owns its value and its event
     /// (P3).
+    #[inline]
     pub(crate) fn depart(&mut self, id: u32, cause: RemovalCause) -> Departed {
         self.linked.remove(id);
         Departed { id, cause }
@@ -433,6 +436,7 @@ impl<K, V> Slab<K, V> {
 
     /// Reserves the lowest free slot. A replaced table goes to limbo. `None` when the shard has as
     /// many slots as it can have.
+    #[inline]
     pub(crate) fn reserve(&self, owner: &mut Owner, limbo: &mut Limbo) -> Option<Vacant> {
         let id = owner.taken.lowest_absent();
         if id >= MAX_SLOTS {
@@ -448,10 +452,7 @@ impl<K, V> Slab<K, V> {
         // owner), so nobody replaces the table.
         let cell = unsafe { &*table.add(chunk) };
         if cell.load(Ordering::Relaxed).is_null() {
-            let memory = self.allocate();
-            // Release: pairs with the Acquire in `chunk`.
-            cell.store(memory, Ordering::Release);
-            owner.chunk_bytes += self.layout().size();
+            self.provide(owner, cell);
         }
         owner.taken.insert(id);
         owner.used[chunk] += 1;
@@ -483,6 +484,14 @@ impl<K, V> Slab<K, V> {
         } else {
             std::mem::forget(old);
         }
+    }
+
+    /// Gives a cell of the table its chunk.
+    #[cold]
+    fn provide(&self, owner: &mut Owner, cell: &AtomicPtr<u8>) {
+        // Release: pairs with the Acquire in `chunk`.
+        cell.store(self.allocate(), Ordering::Release);
+        owner.chunk_bytes += self.layout().size();
     }
 
     fn allocate(&self) -> *mut u8 {
@@ -547,6 +556,10 @@ impl<K, V> Slab<K, V> {
     /// in user code, which are contained. Call without the lock.
     pub(crate) fn drop_entries(&self, batch: Ripe) -> (Dropped, u64) {
         let slots = batch.into_slots();
+        if !needs_drop::<K>() && !needs_drop::<V>() {
+            // Their lines stay where the next writer has them.
+            return (Dropped(slots), 0);
+        }
         // The addresses are looked up under a pin, which keeps the table that names the chunks;
         // the drops, which run user code, are not.
         let entries: Vec<*const Entry<K, V>> = without_fork(|| {
