@@ -1,7 +1,7 @@
 //! The bound of a cache: how much may be linked, and how much is.
 //!
-//! One for all shards, so that they lend each other room. The sums change under the lock of the shard
-//! that links or unlinks, together with the link: they are exact whenever nobody is inside a write.
+//! One for all shards, so that they lend each other room. The sums change in the hold of the lock in which
+//! entries are linked or unlinked: they are exact whenever nobody is inside a write.
 //! Where entries are evicted the sum goes first and the writer then evicts until it is within the bound
 //! again; nobody reserves room, because two writers that did could each wait for the other's. Where
 //! nothing is evicted there is nothing to wait for, and room is reserved or the write refused.
@@ -154,25 +154,13 @@ impl<K, V> Bound<K, V> {
         }
     }
 
-    /// Counts an entry that is about to be linked, under the lock.
-    ///
-    /// # Errors
-    /// [`NoRoom`] if it would exceed the bound of a cache that does not evict, or the sum of weights
-    /// the range of its type; nothing is counted then.
+    /// The account of one hold of a shard's lock.
     #[inline]
-    pub(crate) fn add(&self, weight: u64) -> Result<(), NoRoom> {
-        if !self.is_any() {
-            return Ok(());
+    pub(crate) fn open(&self) -> Account<'_, K, V> {
+        Account {
+            bound: self,
+            entries: 0,
         }
-        let most = self.limit(&self.most_entries);
-        if !self.evicts && self.lacks(weight) {
-            // Before the entry is counted, which would be in the way of another with room.
-            return Err(NoRoom);
-        }
-        add_within(&self.entries, 1, most)?;
-        self.raise(weight).inspect_err(|_| {
-            self.entries.fetch_sub(1, Ordering::Relaxed);
-        })
     }
 
     fn lacks(&self, weight: u64) -> bool {
@@ -188,16 +176,6 @@ impl<K, V> Bound<K, V> {
         } else {
             most.load(Ordering::Relaxed)
         }
-    }
-
-    /// Uncounts an entry that was unlinked, under the lock.
-    #[inline]
-    pub(crate) fn subtract(&self, weight: u64) {
-        if !self.is_any() {
-            return;
-        }
-        self.entries.fetch_sub(1, Ordering::Relaxed);
-        self.lower(weight);
     }
 
     /// Counts the weight by which an entry will exceed the one whose place it takes, under the lock.
@@ -229,12 +207,18 @@ impl<K, V> Bound<K, V> {
     /// What there is too much of.
     #[inline]
     pub(crate) fn excess(&self) -> Option<Need> {
-        let exceeds = |sum: &AtomicU64, most: &AtomicU64| {
-            sum.load(Ordering::Relaxed) > most.load(Ordering::Relaxed)
+        self.excess_with(0)
+    }
+
+    /// The same if so many entries more were counted.
+    #[inline]
+    fn excess_with(&self, more: i64) -> Option<Need> {
+        let exceeds = |sum: &AtomicU64, more: i64, most: &AtomicU64| {
+            sum.load(Ordering::Relaxed).saturating_add_signed(more) > most.load(Ordering::Relaxed)
         };
-        if self.weighs() && exceeds(&self.weight, &self.most_weight) {
+        if self.weighs() && exceeds(&self.weight, 0, &self.most_weight) {
             Some(Need::Weight)
-        } else if self.counts && exceeds(&self.entries, &self.most_entries) {
+        } else if self.counts && exceeds(&self.entries, more, &self.most_entries) {
             Some(Need::Entries)
         } else {
             None
@@ -257,14 +241,86 @@ impl<K, V> Bound<K, V> {
         self.weighs()
     }
 
-    /// What a shard's part of the bound is, in weight if entries are weighed.
+    /// What the part of the bound of one of so many shards is, in weight if entries are weighed. (Their
+    /// number is a power of two.)
+    #[inline]
     pub(crate) fn share(&self, shards: usize) -> u64 {
+        debug_assert!(shards.is_power_of_two());
         let most = if self.weighs() {
             &self.most_weight
         } else {
             &self.most_entries
         };
-        (most.load(Ordering::Relaxed) / shards as u64).max(1)
+        (most.load(Ordering::Relaxed) >> shards.trailing_zeros()).max(1)
+    }
+}
+
+/// What one hold of a shard's lock links and unlinks. Where entries are evicted, their number is counted
+/// when the account is closed, before the lock is let go: a write that evicts as many as it links then
+/// leaves the number alone, which is on a line that all writers share.
+pub(crate) struct Account<'b, K, V> {
+    bound: &'b Bound<K, V>,
+    /// Linked less unlinked, and not counted yet.
+    entries: i64,
+}
+
+impl<K, V> Account<'_, K, V> {
+    /// Counts an entry that is about to be linked.
+    ///
+    /// # Errors
+    /// [`NoRoom`] if it would exceed the bound of a cache that does not evict, or the sum of weights
+    /// the range of its type; nothing is counted then.
+    #[inline]
+    pub(crate) fn add(&mut self, weight: u64) -> Result<(), NoRoom> {
+        let bound = self.bound;
+        if !bound.is_any() {
+            return Ok(());
+        }
+        if bound.evicts {
+            bound.raise(weight)?;
+            self.entries += 1;
+            return Ok(());
+        }
+        if bound.lacks(weight) {
+            // Before the entry is counted, which would be in the way of another with room.
+            return Err(NoRoom);
+        }
+        add_within(
+            &bound.entries,
+            1,
+            bound.most_entries.load(Ordering::Relaxed),
+        )?;
+        bound.raise(weight).inspect_err(|_| {
+            bound.entries.fetch_sub(1, Ordering::Relaxed);
+        })
+    }
+
+    /// Uncounts an entry that was unlinked.
+    #[inline]
+    pub(crate) fn subtract(&mut self, weight: u64) {
+        if self.bound.is_any() {
+            self.entries -= 1;
+            self.bound.lower(weight);
+        }
+    }
+
+    /// What there is too much of, with what this hold has done.
+    #[inline]
+    pub(crate) fn excess(&self) -> Option<Need> {
+        self.bound.excess_with(self.entries)
+    }
+}
+
+impl<K, V> Drop for Account<'_, K, V> {
+    /// Closes it.
+    #[inline]
+    fn drop(&mut self) {
+        if self.entries != 0 {
+            // Modulo 2^64: the sum as a whole is never negative.
+            self.bound
+                .entries
+                .fetch_add(self.entries as u64, Ordering::Relaxed);
+        }
     }
 }
 

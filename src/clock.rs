@@ -143,29 +143,40 @@ const COARSE_MARGIN: u64 = 1_000_000_000;
 #[derive(Debug)]
 struct SystemClock {
     begin: Instant,
-    /// CLOCK_MONOTONIC just after `begin`, where a coarse clock exists.
-    coarse_begin: Option<u64>,
+    /// CLOCK_MONOTONIC just before `begin`, where it can be read as a number, together with a coarse
+    /// clock: that takes less than the difference of two `Instant`s.
+    begin_ns: Option<u64>,
 }
 
 impl SystemClock {
     fn new() -> Self {
-        let begin = Instant::now();
-        // After `begin`: a coarse reading is never ahead of an exact one.
-        let coarse_begin = sync::coarse_monotonic().and_then(|_| sync::fine_monotonic());
-        SystemClock {
-            begin,
-            coarse_begin,
-        }
+        // The number before the `Instant`: what is to end at another `Instant` never ends after it. It
+        // ends earlier by what lies between the two, so the nearest of a few pairs.
+        let numbers = || sync::coarse_monotonic().and_then(|_| sync::fine_monotonic());
+        let pair = || (numbers(), Instant::now(), numbers());
+        let (begin_ns, begin, _) = [pair(), pair(), pair()]
+            .into_iter()
+            .min_by_key(|(before, _, after)| {
+                after.zip(*before).map(|(after, before)| after - before)
+            })
+            .expect("there are three");
+        SystemClock { begin, begin_ns }
     }
 
     #[inline]
     fn now(&self) -> u64 {
+        if let Some(begin) = self.begin_ns
+            && let Some(now) = sync::fine_monotonic()
+        {
+            return now.saturating_sub(begin);
+        }
         nanos(self.begin.elapsed())
     }
 
+    /// The time of the coarse clock, which is never ahead of the exact one.
     #[inline]
     fn recent(&self) -> Option<u64> {
-        let begin = self.coarse_begin?;
+        let begin = self.begin_ns?;
         Some(sync::coarse_monotonic()?.saturating_sub(begin))
     }
 }
@@ -238,6 +249,7 @@ impl Time {
     }
 
     /// The time for one hold of a lock, to be made before the lock is taken.
+    #[inline]
     pub(crate) fn reading(&self) -> Reading<'_> {
         let asked = match &self.source {
             Source::System(_) => None,
@@ -247,8 +259,13 @@ impl Time {
     }
 
     /// The time of a hold after another one in the same call: [`Reading::asked`] of that.
+    #[inline]
     pub(crate) fn reading_at(&self, asked: Option<u64>) -> Reading<'_> {
-        Reading { time: self, asked }
+        Reading {
+            time: self,
+            asked,
+            before: None,
+        }
     }
 
     /// A time that may be a little behind, never ahead: enough to choose a deadline that is
@@ -314,13 +331,18 @@ impl Time {
         }
     }
 
-    /// Whether a deadline that was ahead at a reading before the lock has come by now, under the lock.
-    #[inline(never)]
+    /// Whether a deadline that was ahead at an earlier reading has come by now, under the lock.
+    #[inline]
     fn has_come(&self, deadline: u64) -> bool {
-        let Source::Custom(clock) = &self.source else {
-            // The earlier reading was made under the lock too.
-            return false;
-        };
+        match &self.source {
+            // The earlier reading was made under the lock too, or is all that is asked for.
+            Source::System(_) => false,
+            Source::Custom(clock) => self.says(&**clock, deadline),
+        }
+    }
+
+    #[cold]
+    fn says(&self, clock: &dyn Clock, deadline: u64) -> bool {
         let mut now = 0;
         let panics = contained(|| now = clock.now());
         self.panics.fetch_add(panics, Ordering::Relaxed);
@@ -349,10 +371,13 @@ impl Time {
 pub(crate) struct Reading<'t> {
     time: &'t Time,
     asked: Option<u64>,
+    /// For a hold: what the system's clock said before it.
+    before: Option<u64>,
 }
 
 impl Reading<'_> {
     /// The time, which is the time of this reading from now on.
+    #[inline]
     pub(crate) fn ask(&mut self) -> u64 {
         *self.asked.get_or_insert_with(|| self.time.now())
     }
@@ -363,15 +388,35 @@ impl Reading<'_> {
         match self.time.source {
             Source::System(_) => Reading {
                 asked: None,
+                before: self.asked,
                 ..self
             },
             Source::Custom(_) => self,
         }
     }
 
-    /// What the clock said, if it was asked before the hold.
-    pub(crate) fn asked(&self) -> Option<u64> {
-        self.asked
+    /// A moment of the call, for what ends whatever it is. An entry that was alive then, or came later and
+    /// was alive when it came, lived at some moment of the call.
+    #[inline]
+    pub(crate) fn of_call(self) -> Self {
+        Reading {
+            asked: self.asked.or(self.before),
+            ..self
+        }
+    }
+
+    /// The time of the call's beginning, if the clock was asked then; else as [`ask`](Self::ask).
+    #[inline]
+    pub(crate) fn began(&mut self) -> u64 {
+        match self.before {
+            Some(before) => before,
+            None => self.ask(),
+        }
+    }
+
+    /// What the clock last said to this call.
+    pub(crate) fn last(&self) -> Option<u64> {
+        self.asked.or(self.before)
     }
 
     #[inline]

@@ -191,12 +191,8 @@ impl fmt::Display for NotBounded {
 impl Error for NotBounded {}
 
 impl<K, V> Refused<K, V> {
-    pub(crate) fn too_heavy(key: K, value: V) -> Self {
-        Refused {
-            key,
-            value,
-            reason: RefusedReason::TooHeavy,
-        }
+    pub(crate) fn because(reason: RefusedReason, (key, value): (K, V)) -> Self {
+        Refused { key, value, reason }
     }
 }
 

@@ -133,7 +133,11 @@ where
     #[inline]
     pub(crate) fn bell(&self, shard: usize) -> &Bell {
         match self.enrolment.get() {
-            Some(enrolment) => &enrolment.bells[shard % enrolment.bells.len()],
+            // (Nearly always one, and a division takes as long as a lock.)
+            Some(enrolment) => match &*enrolment.bells {
+                [only] => only,
+                bells => &bells[shard % bells.len()],
+            },
             None => &self.silent,
         }
     }
@@ -280,12 +284,11 @@ where
     /// After a write's hold: as [`finish`](Self::finish), then makes room if the bound is exceeded
     /// and the write owes some (sparing the slot just written), and in a cache that is reaped by hand
     /// helps a little.
+    #[inline]
     pub(crate) fn finish_write(&self, shard: usize, released: Released, written: Written) {
         self.report(shard, released.departed);
-        let Written { slot, mut debt } = written;
-        if slot.is_some() && self.rules.bound.excess().is_some() {
-            let time = self.rules.time.reading_at(released.asked);
-            self.make_room(shard, slot, &mut debt, time);
+        if written.slot.is_some() && self.rules.bound.excess().is_some() {
+            self.pay_the_rest(shard, released.asked, written);
         }
         if self.rules.manual && self.shards[shard].waiting() >= MANUAL_HELP {
             self.help(shard);
@@ -295,6 +298,13 @@ where
         {
             enrolment.revive();
         }
+    }
+
+    /// What a write owes after its own hold.
+    #[cold]
+    fn pay_the_rest(&self, shard: usize, asked: Option<u64>, written: Written) {
+        let Written { slot, mut debt } = written;
+        self.make_room(shard, slot, &mut debt, self.rules.time.reading_at(asked));
     }
 
     /// In a cache that is reaped by hand: begins the grace period of what waits, and drops a few
@@ -324,14 +334,17 @@ where
     ///
     /// Runs inline on this thread, also when a listener of this cache caused it, up to
     /// [`LISTENER_DEPTH`] deep; what lies deeper is told when the outermost is done.
+    #[inline]
     pub(crate) fn report(&self, shard: usize, departed: Vec<Departed>) {
-        let Some(listener) = &self.rules.listener else {
-            debug_assert!(departed.is_empty());
-            return;
-        };
         if departed.is_empty() {
             return;
         }
+        if let Some(listener) = &self.rules.listener {
+            self.report_to(listener, shard, departed);
+        }
+    }
+
+    fn report_to(&self, listener: &Listener<K, V>, shard: usize, departed: Vec<Departed>) {
         let mut departed = Some(departed);
         self.nest(listener, || {
             let departed = departed.take().expect("run once");

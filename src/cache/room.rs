@@ -66,7 +66,7 @@ where
     /// if an entry somewhere may be over, which would have to go first.
     #[inline]
     pub(crate) fn make_room_at_once(&self, hold: &mut Hold<'_, K, V>, written: &mut Written) {
-        if self.rules.bound.excess().is_some() {
+        if hold.excess().is_some() {
             self.evict_in(hold, written);
         }
     }
@@ -86,10 +86,13 @@ where
     fn may_hold_dead(&self, hold: &mut Hold<'_, K, V>) -> bool {
         // Relaxed: a hint; what was filed just now is not over yet.
         let known = self.rules.soonest.load(Ordering::Relaxed);
-        if known == lane::NONE || known > lane::unit_of(hold.now()) {
+        if known == lane::NONE {
             return false;
         }
-        let now = hold.now();
+        let now = hold.began();
+        if known > lane::unit_of(now) {
+            return false;
+        }
         let (mut worth, mut soonest) = (false, lane::NONE);
         for shard in &self.shards {
             let due = shard.due();
@@ -153,8 +156,7 @@ where
                 return;
             }
             let mut evict = |hold: &mut Hold<'_, K, V>, shard| {
-                hold.evict(spare.filter(|_| shard == home), debt, known)
-                    || self.rules.bound.excess().is_none()
+                hold.evict(spare.filter(|_| shard == home), debt, known) || hold.excess().is_none()
             };
             if !self.until_found(home, time, &mut evict) && spare.take().is_none() {
                 return;

@@ -12,11 +12,11 @@ use super::write::{IfLive, NotStored};
 use crate::RemovalCause;
 use crate::counter::{self, Counter, Step, as_counter};
 use crate::entry::word::DEAD;
-use crate::error::{CounterError, Refused};
+use crate::error::{CounterError, Refused, RefusedReason};
 use crate::index::Glance;
 use crate::lifetime::Lifetime;
 use crate::reclaim::pin;
-use crate::shard::{Arrival, Lack, Rejected};
+use crate::shard::{Arrival, Lack};
 use crate::slab::SlotRef;
 use crate::stats::Path;
 
@@ -216,7 +216,10 @@ where
         };
         let weight = rules.bound.weigh(&key, &value);
         if !rules.bound.fits(weight) {
-            return Err(NotStored::Refused(Refused::too_heavy(key, value)));
+            return Err(NotStored::Refused(Refused::because(
+                RefusedReason::TooHeavy,
+                (key, value),
+            )));
         }
         let (soft, tags) = (rules.soft(&mut time), rules.tags(&key, &value));
         let guard = pin();
@@ -224,8 +227,7 @@ where
         hold.overtake(address.hash, |k| *k == key);
         let mut arrival = Arrival {
             hash: address.hash,
-            key,
-            value,
+            pair: Some((key, value)),
             span: crate::rules::FOREVER,
             soft,
             tags,
@@ -242,33 +244,35 @@ where
         });
         let old = hold.weight_of(slot);
         let done = match place {
-            None => Err(arrival),
+            None => false,
             Some(place) if !hold.close_at(&place, number) => {
                 hold.cancel(&place, weight);
-                Err(arrival)
+                false
             }
             // The old word first gets the new deadline (refused when due), then the replacement is
             // published with that same deadline (P5).
             Some(place) => match hold.settle_span(place, explicit) {
                 None => {
                     hold.cancel(&place, weight);
-                    Err(arrival)
+                    false
                 }
                 Some(span) => {
                     arrival.span = span;
-                    hold.replace(place, arrival, RemovalCause::Replaced, 0)
-                        .map(|(new, was)| {
+                    match hold.replace(&place, &mut arrival, RemovalCause::Replaced, 0) {
+                        Ok((new, was)) => {
                             written = Written::instead(new, weight, old);
                             if was == DEAD {
                                 // Somebody found the old entry due between the two steps and may have
                                 // said so: then its successor, with the same deadline, is over too.
                                 hold.end_replacement(new);
                             }
-                        })
-                        .map_err(|rejected| {
+                            true
+                        }
+                        Err(_) => {
                             hold.cancel(&place, weight);
-                            rejected.0
-                        })
+                            false
+                        }
+                    }
                 }
             },
         };
@@ -276,16 +280,17 @@ where
         let released = hold.release();
         drop(guard);
         core.finish_write(address.shard, released, written);
-        let Err(arrival) = done else {
+        if done {
             return Ok(Computed::Replaced);
-        };
-        let again = match lack {
-            None => arrival,
-            Some(lack) => self
-                .after_rejection(address.shard, time, Rejected(arrival, lack))
-                .map_err(NotStored::Refused)?,
-        };
-        Err(NotStored::Again(again.key, again.value))
+        }
+        let (key, value) = arrival.into_pair();
+        if let Some(lack) = lack
+            && let Err(reason) = self.after_rejection(address.shard, time, lack)
+        {
+            let refused = Refused::because(reason, (key, value));
+            return Err(NotStored::Refused(refused));
+        }
+        Err(NotStored::Again(key, value))
     }
 
     /// Stores `new` if the key's live entry equals `expected`, as one atomic step. The entry keeps

@@ -17,7 +17,7 @@ use crate::lifetime::Lifetime;
 use crate::load::Flight;
 use crate::reclaim::pin;
 use crate::rules::Span;
-use crate::shard::{Arrival, Hold, Lack, Look, Rejected};
+use crate::shard::{Arrival, Hold, Lack, Look};
 use crate::stats::Path;
 
 /// Why an entry was not stored. (It comes back, also so that it is dropped without the lock.)
@@ -103,7 +103,7 @@ where
         let core = &*self.core;
         let weight = core.rules.bound.weigh(&key, &value);
         if !core.rules.bound.fits(weight) {
-            return Err(Refused::too_heavy(key, value));
+            return Err(Refused::because(RefusedReason::TooHeavy, (key, value)));
         }
         let mut time = core.rules.time.reading();
         let Some(span) = core.rules.span(&key, &value, lifetime, &mut time) else {
@@ -114,91 +114,83 @@ where
             }
             return Ok(());
         };
-        let arrival = Arrival {
+        let mut arrival = Arrival {
             hash,
             tags: core.rules.tags(&key, &value),
-            key,
-            value,
+            pair: Some((key, value)),
             span,
             soft: core.rules.soft(&mut time),
             weight,
         };
-        self.store(shard, arrival, time, IfLive::Replace, None)
-            .map(drop)
+        match self.store(shard, &mut arrival, time, IfLive::Replace, None) {
+            Ok(_) => Ok(()),
+            Err(reason) => Err(Refused::because(reason, arrival.into_pair())),
+        }
     }
 
-    /// Stores an entry, in the place of whatever the key had; or gives it back if the key has a live
-    /// entry that is to stay, or if it was loaded and the load has been overtaken.
+    /// Stores an entry, in the place of whatever the key had; false, and it was not stored, if the key
+    /// has a live entry that is to stay, or if it was loaded and the load has been overtaken.
     fn store(
         &self,
         shard: usize,
-        arrival: Arrival<K, V>,
+        arrival: &mut Arrival<K, V>,
         time: Reading<'_>,
         if_live: IfLive,
         loaded: Option<&Flight<K, V>>,
-    ) -> Result<Option<Arrival<K, V>>, Refused<K, V>> {
+    ) -> Result<bool, RefusedReason> {
         let core = &*self.core;
-        let mut arrival = arrival;
+        let (hash, weight) = (arrival.hash, arrival.weight);
         loop {
-            let (hash, weight) = (arrival.hash, arrival.weight);
             let guard = pin();
             // The line that the lookup will wait for, while the lock is being taken.
             core.shards[shard].prefetch_index(hash, &guard);
             let mut hold = core.hold_at(shard, time, &guard);
-            let found = hold.find(hash, |k| *k == arrival.key);
-            let found = found.map(|place| (hold.settle(&place), place));
-            let stays = matches!(found, Some((Found::Live(_), _))) && if_live == IfLive::Leave;
+            let place = hold.find(hash, |k| k == arrival.key());
+            let found = place.as_ref().map(|place| match if_live {
+                IfLive::Replace => hold.settle_doomed(place),
+                IfLive::Leave => hold.settle(place),
+            });
+            let stays = matches!(found, Some(Found::Live(_))) && if_live == IfLive::Leave;
             if stays || loaded.is_some_and(Flight::is_overtaken) {
                 let released = hold.release();
                 core.finish_write(shard, released, Written::NOTHING);
-                return Ok(Some(arrival));
+                return Ok(false);
             }
             if loaded.is_none() {
-                hold.overtake(hash, |k| *k == arrival.key);
+                hold.overtake(hash, |k| k == arrival.key());
             }
-            let outcome = match found {
-                None => hold.link(arrival).map(|slot| Written::new(slot, weight)),
-                Some((Found::Live(_), place)) => {
-                    Self::swap(&mut hold, place, arrival, RemovalCause::Replaced, 0)
-                }
-                Some((over, place)) => {
-                    let lag = hold.lag_of(place.slot, over);
-                    Self::swap(&mut hold, place, arrival, RemovalCause::Expired, lag)
-                }
+            let outcome = match (place, found) {
+                (Some(place), Some(found)) => Self::swap(&mut hold, &place, arrival, found),
+                _ => hold.link(arrival).map(|slot| Written::new(slot, weight)),
             };
-            let (mut written, rejected) = match outcome {
+            let (mut written, lack) = match outcome {
                 Ok(written) => (written, None),
-                Err(rejected) => (Written::NOTHING, Some(rejected)),
+                Err(lack) => (Written::NOTHING, Some(lack)),
             };
             core.make_room_at_once(&mut hold, &mut written);
             let released = hold.release();
             drop(guard);
             core.finish_write(shard, released, written);
-            match rejected {
-                None => return Ok(None),
-                Some(rejected) => arrival = self.after_rejection(shard, time, rejected)?,
+            match lack {
+                None => return Ok(true),
+                Some(lack) => self.after_rejection(shard, time, lack)?,
             }
         }
     }
 
-    /// What was rejected, if there is room for it now.
+    /// After an entry was not linked: whether there is room for it now, or why not.
     #[cold]
     pub(super) fn after_rejection(
         &self,
         shard: usize,
         time: Reading<'_>,
-        Rejected(arrival, lack): Rejected<K, V>,
-    ) -> Result<Arrival<K, V>, Refused<K, V>> {
-        let reason = match lack {
-            Lack::Room if self.core.make_room_before(shard, time) => return Ok(arrival),
-            Lack::Room => RefusedReason::Full,
-            Lack::Slot => RefusedReason::NoSlot,
-        };
-        Err(Refused {
-            key: arrival.key,
-            value: arrival.value,
-            reason,
-        })
+        lack: Lack,
+    ) -> Result<(), RefusedReason> {
+        match lack {
+            Lack::Room if self.core.make_room_before(shard, time) => Ok(()),
+            Lack::Room => Err(RefusedReason::Full),
+            Lack::Slot => Err(RefusedReason::NoSlot),
+        }
     }
 
     /// Stores a value only if the key has no live entry; whether it did. (Also false if the cache cannot
@@ -239,42 +231,54 @@ where
         let core = &*self.core;
         let weight = core.rules.bound.weigh(&key, &value);
         if !core.rules.bound.fits(weight) {
-            return Err(NotStored::Refused(Refused::too_heavy(key, value)));
+            return Err(NotStored::Refused(Refused::because(
+                RefusedReason::TooHeavy,
+                (key, value),
+            )));
         }
         let Address { shard, hash } = core.address(&key);
-        let arrival = Arrival {
+        let mut arrival = Arrival {
             hash,
             tags: core.rules.tags(&key, &value),
-            key,
-            value,
+            pair: Some((key, value)),
             span,
             soft: core.rules.soft(&mut time),
             weight,
         };
-        match self.store(shard, arrival, time, if_live, loaded) {
-            Ok(None) => Ok(()),
-            Ok(Some(Arrival { key, value, .. })) => Err(NotStored::Again(key, value)),
-            Err(refused) => Err(NotStored::Refused(refused)),
+        match self.store(shard, &mut arrival, time, if_live, loaded) {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                let (key, value) = arrival.into_pair();
+                Err(NotStored::Again(key, value))
+            }
+            Err(reason) => {
+                let refused = Refused::because(reason, arrival.into_pair());
+                Err(NotStored::Refused(refused))
+            }
         }
     }
 
-    /// Puts a new entry in the place of an old one, whose cause is settled, and counts its weight.
+    /// Puts a new entry in the place of an old one that was found to be so, and counts its weight.
+    #[inline]
     fn swap<'s>(
         hold: &mut Hold<'s, K, V>,
-        place: Place<'s>,
-        arrival: Arrival<K, V>,
-        cause: RemovalCause,
-        lag: u64,
-    ) -> Result<Written, Rejected<K, V>> {
+        place: &Place<'s>,
+        arrival: &mut Arrival<K, V>,
+        found: Found,
+    ) -> Result<Written, Lack> {
+        let (cause, lag) = match found {
+            Found::Live(_) => (RemovalCause::Replaced, 0),
+            over => (RemovalCause::Expired, hold.lag_of(place.slot, over)),
+        };
         let (old, new) = (hold.weight_of(place.slot), arrival.weight);
-        if !hold.reserve(&place, new) {
-            return Err(Rejected(arrival, Lack::Room));
+        if !hold.reserve(place, new) {
+            return Err(Lack::Room);
         }
         match hold.replace(place, arrival, cause, lag) {
             Ok((slot, _)) => Ok(Written::instead(slot, new, old)),
-            Err(rejected) => {
-                hold.cancel(&place, new);
-                Err(rejected)
+            Err(lack) => {
+                hold.cancel(place, new);
+                Err(lack)
             }
         }
     }

@@ -2,13 +2,13 @@
 //! order.
 
 use crate::RemovalCause;
-use crate::bound::Debt;
+use crate::bound::{Account, Debt};
 use crate::clock::Reading;
 use crate::counter::{Step, as_counter};
 use crate::entry::word::{DEAD, Found, NEVER};
 use crate::index::Place;
 use crate::lane;
-use crate::limits::EVICTIONS_TOGETHER;
+use crate::limits::{EVICTIONS_TOGETHER, LOOK_AHEAD_FROM};
 use crate::order::{Need, Order};
 use crate::reaper::Bell;
 use crate::reclaim::Guard;
@@ -27,6 +27,8 @@ use super::{Shard, State};
 #[must_use]
 pub(crate) struct Hold<'s, K, V> {
     pub(super) shard: &'s Shard<K, V>,
+    /// Before the lock's guard: closed before the lock is let go, also when user code panics.
+    account: Account<'s, K, V>,
     pub(super) state: MutexGuard<'s, Box<State>>,
     pub(super) rules: &'s Rules<K, V>,
     pub(super) time: Reading<'s>,
@@ -48,11 +50,12 @@ pub(crate) struct Released {
     pub(crate) asked: Option<u64>,
 }
 
-/// A new entry, to be linked.
+/// A new entry, to be linked. (Lent to whoever links it: it is large, and what is copied right after it was
+/// written has to wait.)
 pub(crate) struct Arrival<K, V> {
     pub(crate) hash: u32,
-    pub(crate) key: K,
-    pub(crate) value: V,
+    /// Key and value, until it is linked.
+    pub(crate) pair: Option<(K, V)>,
     pub(crate) span: Span,
     /// When the value becomes stale.
     pub(crate) soft: u64,
@@ -71,8 +74,20 @@ pub(crate) enum Lack {
     Room,
 }
 
-/// An entry that was not linked, given back.
-pub(crate) struct Rejected<K, V>(pub(crate) Arrival<K, V>, pub(crate) Lack);
+impl<K, V> Arrival<K, V> {
+    const LINKED: &str = "it has not been linked yet";
+
+    /// The key of an entry that has not been linked.
+    #[inline]
+    pub(crate) fn key(&self) -> &K {
+        &self.pair.as_ref().expect(Self::LINKED).0
+    }
+
+    /// Key and value of an entry that has not been linked.
+    pub(crate) fn into_pair(self) -> (K, V) {
+        self.pair.expect(Self::LINKED)
+    }
+}
 
 impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
     pub(super) fn new(
@@ -87,6 +102,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         let quiet = state.limbo.is_empty();
         Hold {
             shard,
+            account: rules.bound.open(),
             state,
             rules,
             time,
@@ -102,6 +118,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
     pub(crate) fn release(self) -> Released {
         let Hold {
             shard,
+            account,
             state,
             rules,
             bell,
@@ -119,6 +136,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         if due != shard.due() || waits || !quiet {
             shard.publish(&state);
         }
+        drop(account);
         drop(state);
         if due < min_before {
             // Release: with the minimum that was published before; see `Core::may_hold_dead`. A
@@ -131,7 +149,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         }
         Released {
             departed,
-            asked: time.asked(),
+            asked: time.last(),
         }
     }
 
@@ -161,25 +179,37 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
 
     /// Whether the entry at a place lives, with "expired" made final (P1).
     pub(crate) fn settle(&self, place: &Place<'_>) -> Found {
-        self.shard
-            .slab
-            .entry(place.slot)
-            .word
-            .settle(|word| self.time.is_due(word))
+        self.settle_at(place, self.time)
     }
 
-    /// Links a new entry whose key is not linked. Gives it back when there is no slot or no room.
-    pub(crate) fn link(&mut self, arrival: Arrival<K, V>) -> Result<SlotRef<'s>, Rejected<K, V>> {
-        let weight = arrival.weight;
-        if self.rules.bound.add(weight).is_err() {
-            return Err(Rejected(arrival, Lack::Room));
+    /// The same for an entry that another will replace whatever it is: whether it lived at some moment
+    /// of the call.
+    pub(crate) fn settle_doomed(&self, place: &Place<'_>) -> Found {
+        self.settle_at(place, self.time.of_call())
+    }
+
+    #[inline]
+    fn settle_at(&self, place: &Place<'_>, time: Reading<'_>) -> Found {
+        let entry = self.shard.slab.entry(place.slot);
+        entry.word.settle(|word| time.is_due(word))
+    }
+
+    /// Links a new entry whose key is not linked, unless there is no slot or no room.
+    pub(crate) fn link(&mut self, arrival: &mut Arrival<K, V>) -> Result<SlotRef<'s>, Lack> {
+        let (hash, weight) = (arrival.hash, arrival.weight);
+        if self.account.add(weight).is_err() {
+            return Err(Lack::Room);
         }
         if let Some(order) = &self.state.order {
-            order.prefetch(arrival.hash);
+            order.prefetch(hash);
         }
-        let (hash, id) = self
-            .fill(arrival)
-            .inspect_err(|_| self.rules.bound.subtract(weight))?;
+        let id = match self.fill(arrival) {
+            Ok(id) => id,
+            Err(lack) => {
+                self.account.subtract(weight);
+                return Err(lack);
+            }
+        };
         let State {
             index,
             limbo,
@@ -219,22 +249,22 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
 
     /// Puts a new entry in the place of an old one of the same key, whose cause the caller has
     /// settled (P3): the new id first, then the old word (P4). The caller has
-    /// [reserved](Self::reserve) room. Gives the new entry back when there is no slot.
+    /// [reserved](Self::reserve) room. An error when there is no slot.
     ///
     /// Returns the new slot and what the old word was at the exchange.
     pub(crate) fn replace(
         &mut self,
-        place: Place<'s>,
-        arrival: Arrival<K, V>,
+        place: &Place<'s>,
+        arrival: &mut Arrival<K, V>,
         cause: RemovalCause,
         lag: u64,
-    ) -> Result<(SlotRef<'s>, u64), Rejected<K, V>> {
+    ) -> Result<(SlotRef<'s>, u64), Lack> {
         let (old, new) = (self.weight_of(place.slot), arrival.weight);
-        let (_, id) = self.fill(arrival)?;
+        let id = self.fill(arrival)?;
         self.rules.bound.lower(old.saturating_sub(new));
         self.state.load = self.state.load - old + new;
         let state = &mut **self.state;
-        self.shard.index.replace(&mut state.index, &place, id);
+        self.shard.index.replace(&mut state.index, place, id);
         state.slab.arrive(id);
         let gone = place.slot.id();
         self.tell_order(|order, view| order.replace(gone, id, view));
@@ -245,37 +275,31 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
     }
 
     /// Writes the entry into a slot, with its side arrays.
-    fn fill(&mut self, arrival: Arrival<K, V>) -> Result<(u32, u32), Rejected<K, V>> {
+    #[inline]
+    fn fill(&mut self, arrival: &mut Arrival<K, V>) -> Result<u32, Lack> {
         let state = &mut **self.state;
         let Some(vacant) = self.shard.slab.reserve(&mut state.slab, &mut state.limbo) else {
-            return Err(Rejected(arrival, Lack::Slot));
+            return Err(Lack::Slot);
         };
-        let Arrival {
-            hash,
-            key,
-            value,
-            span,
-            soft,
-            tags,
-            weight,
-        } = arrival;
+        let span = arrival.span;
+        let (key, value) = arrival.pair.take().expect(Arrival::<K, V>::LINKED);
         let id = self
             .shard
             .slab
-            .fill(vacant, span.word, span.cap, soft, key, value);
-        state.hashes.set(id, hash);
+            .fill(vacant, span.word, span.cap, arrival.soft, key, value);
+        state.hashes.set(id, arrival.hash);
         state.lifetimes.set(id, span.own);
         if let Some(groups) = &mut state.groups {
-            groups.enter(id, &tags);
+            groups.enter(id, &arrival.tags);
         }
         if self.rules.bound.weighs() {
-            state.weights.set(id, weight);
+            state.weights.set(id, arrival.weight);
         }
         if span.word != NEVER && !self.rules.time.follows() {
             state.lane.file(id, lane::unit_of(span.word));
         }
         state.tally.inserted += 1;
-        Ok((hash, id))
+        Ok(id)
     }
 
     /// Takes an entry out whose word is DEAD (P4). The hold owns its event (P3).
@@ -291,7 +315,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
             .index
             .unlink(index, limbo, place, |id| hashes.get(id));
         let weight = self.weight_of(place.slot);
-        self.rules.bound.subtract(weight);
+        self.account.subtract(weight);
         self.state.load -= weight;
         let (id, evicted) = (place.slot.id(), cause == RemovalCause::Evicted);
         self.tell_order(|order, view| order.unlink(id, evicted, view));
@@ -371,8 +395,18 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
     /// Ends the entry at a place and takes it out: `cause` if it was alive (then true), Expired
     /// if it was over.
     pub(crate) fn end(&mut self, place: Place<'s>, cause: RemovalCause, path: Path) -> bool {
+        self.end_at(place, cause, path, self.time)
+    }
+
+    fn end_at(
+        &mut self,
+        place: Place<'s>,
+        cause: RemovalCause,
+        path: Path,
+        time: Reading<'_>,
+    ) -> bool {
         let entry = self.shard.slab.entry(place.slot);
-        match entry.word.kill(|word| self.time.is_due(word)) {
+        match entry.word.kill(|word| time.is_due(word)) {
             Found::Live(_) => {
                 self.unlink(place, cause, path, 0);
                 true
@@ -518,7 +552,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
     pub(crate) fn evict(&mut self, spare: Option<u32>, debt: &mut Debt, dead_known: bool) -> bool {
         let mut found = false;
         for _ in 0..EVICTIONS_TOGETHER {
-            let excess = self.rules.bound.excess();
+            let excess = self.excess();
             let Some(need) = excess.filter(|&need| debt.is_owed(need)) else {
                 break;
             };
@@ -528,7 +562,7 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
             found = true;
             debt.pay(need, weight);
         }
-        if found {
+        if found && self.linked() >= LOOK_AHEAD_FROM {
             self.look_ahead();
         }
         found
@@ -567,11 +601,19 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         let victim = self.tell_order(|order, view| order.victim(spare, need, view))??;
         let place = self.find_slot(victim).expect("an ordered slot is linked");
         let weight = self.weight_of(place.slot);
-        let alive = self.end(place, RemovalCause::Evicted, Path::Write);
+        // It goes whatever it is: evicted, if it lived at some moment of the call.
+        let time = self.time.of_call();
+        let alive = self.end_at(place, RemovalCause::Evicted, Path::Write, time);
         if alive && dead_known {
             self.state.tally.live_evicted_while_dead += 1;
         }
         Some(weight)
+    }
+
+    /// What there is too much of, with what this hold has done.
+    #[inline]
+    pub(crate) fn excess(&self) -> Option<Need> {
+        self.account.excess()
     }
 
     /// Whether the shard holds more than its part of the bound.
@@ -579,9 +621,9 @@ impl<'s, K: Send + Sync + 'static, V: Send + Sync + 'static> Hold<'s, K, V> {
         self.state.load > share
     }
 
-    /// What the clock says.
-    pub(crate) fn now(&mut self) -> u64 {
-        self.time.ask()
+    /// What the clock said when the call began, if it was asked then; else what it says.
+    pub(crate) fn began(&mut self) -> u64 {
+        self.time.began()
     }
 
     /// The slots of the oldest entries that carry a tag, `most` of them.

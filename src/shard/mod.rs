@@ -37,7 +37,7 @@ use crate::slab::{self, Departed, Dropped, Extras, Slab, SlotRef};
 use crate::stats::{Count, Tally};
 use crate::sync::{AtomicU32, AtomicU64, Line, Mutex, MutexGuard, Ordering, forks};
 
-pub(crate) use hold::{Arrival, Hold, Lack, Rejected, Released};
+pub(crate) use hold::{Arrival, Hold, Lack, Released};
 pub(crate) use sweep::{Goal, Round, SampleReport, Slice, SweepReport};
 
 /// One shard of a cache.

@@ -115,6 +115,7 @@ pub(crate) fn coarse_monotonic() -> Option<u64> {
 }
 
 /// CLOCK_MONOTONIC in nanoseconds, the zero that [`coarse_monotonic`] counts from.
+#[inline]
 pub(crate) fn fine_monotonic() -> Option<u64> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
