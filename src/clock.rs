@@ -395,8 +395,8 @@ impl Reading<'_> {
         }
     }
 
-    /// A moment of the call, for what ends whatever it is. An entry that was alive then, or came later and
-    /// was alive when it came, lived at some moment of the call.
+    /// The reading that the call began with, for naming the end of what ends either way: what was alive then,
+    /// or came later, lived or was stored at some moment of the call.
     #[inline]
     pub(crate) fn of_call(self) -> Self {
         Reading {
