@@ -24,6 +24,7 @@ impl Drop for AtExit {
         cache.retain(|_, _| false);
         cache.reap(Duration::from_secs(1));
         cache.insert(4, 40);
+        assert_eq!(cache.get_or_insert_with(5, || 50), 50);
         // With this handle its own cache may end too.
     }
 }
@@ -56,6 +57,8 @@ fn a_thread_may_use_and_end_a_cache_while_it_ends() {
                     }
                     cache.insert(1, 1);
                     cache.insert(1, 2);
+                    assert_eq!(cache.get_or_insert_with(6, || 60), 60);
+                    assert_eq!(cache.remove(&6), Some(60));
                     assert_eq!(cache.remove(&1), Some(2));
                     if !before {
                         AT_EXIT.with_borrow_mut(|at_exit| at_exit.0 = Some(cache.clone()));
@@ -64,11 +67,12 @@ fn a_thread_may_use_and_end_a_cache_while_it_ends() {
                 thread.join().unwrap();
                 if let Some(cache) = kept {
                     assert_eq!(cache.get(&4), Some(40));
-                    assert_eq!(cache.entry_count(), 1);
+                    assert_eq!(cache.get(&5), Some(50));
+                    assert_eq!(cache.entry_count(), 2);
                     cache.validate();
                 }
-                // 1 replaced, 1 removed; then 1 removed and 3 not retained.
-                assert_eq!(told.load(Ordering::SeqCst), if listener { 4 } else { 0 });
+                // 1 replaced, 6 and 1 removed; then 1 removed and 3 not retained.
+                assert_eq!(told.load(Ordering::SeqCst), if listener { 5 } else { 0 });
             }
         }
     }

@@ -5,7 +5,7 @@ use std::task::{Poll, Waker};
 
 use ahash::RandomState;
 
-use crate::sync::{Arc, AtomicBool, Mutex, OnceLock, Ordering, forks};
+use crate::sync::{Arc, AtomicBool, Mutex, Once, Ordering, forks};
 
 /// A load in progress or just over.
 pub(crate) struct Flight<K, V> {
@@ -16,7 +16,7 @@ pub(crate) struct Flight<K, V> {
     /// The key was written or removed after the load began.
     overtaken: AtomicBool,
     /// What became of it: a value, or none (it failed, panicked, or was given up).
-    end: OnceLock<Option<V>>,
+    end: Once<Option<V>>,
     waiting: Mutex<Waiting>,
 }
 
@@ -35,7 +35,7 @@ impl<K, V> Flight<K, V> {
             key,
             process: forks(),
             overtaken: AtomicBool::new(false),
-            end: OnceLock::new(),
+            end: Once::new(),
             waiting: Mutex::new(Waiting::default()),
         }
     }

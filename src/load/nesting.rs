@@ -11,9 +11,23 @@ use crate::sync::{Arc, Mutex, OnceLock, without_fork};
 /// The address of a load, for as long as it is held on to.
 type Name = usize;
 
+#[cfg(not(ebbtide_loom))]
 thread_local! {
     /// The loads whose loaders this thread is running, innermost last.
     static LEADING: RefCell<Vec<Name>> = const { RefCell::new(Vec::new()) };
+}
+
+#[cfg(ebbtide_loom)]
+loom::thread_local! {
+    static LEADING: RefCell<Vec<Name>> = RefCell::new(Vec::new());
+}
+
+/// What `f` makes of the loads whose loaders this thread is running. (Of a thread that is ending nothing is
+/// known: `None`. It finds no endless wait, and takes part in finding none.)
+fn leading<R>(f: impl FnOnce(&mut Vec<Name>) -> R) -> Option<R> {
+    LEADING
+        .try_with(|leading| f(&mut leading.borrow_mut()))
+        .ok()
 }
 
 /// For each load whose loader waits: the loads that it waits for. Across all caches.
@@ -31,14 +45,14 @@ pub(crate) struct Inside(Name, std::marker::PhantomData<*const ()>);
 
 impl Inside {
     pub(crate) fn enter<T>(flight: &Arc<T>) -> Self {
-        LEADING.with_borrow_mut(|leading| leading.push(name(flight)));
+        leading(|leading| leading.push(name(flight)));
         Inside(name(flight), std::marker::PhantomData)
     }
 }
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        LEADING.with_borrow_mut(|leading| {
+        leading(|leading| {
             if let Some(place) = leading.iter().rposition(|&one| one == self.0) {
                 leading.remove(place);
             }
@@ -57,7 +71,7 @@ impl Nested {
     /// never end. Nothing is noted (and no lock taken) outside of loaders.
     pub(crate) fn wait<T>(target: &Arc<T>) -> Option<Self> {
         let target = name(target);
-        let waiting = LEADING.with_borrow(Clone::clone);
+        let waiting = leading(|leading| leading.clone()).unwrap_or_default();
         if waiting.is_empty() {
             return Some(Nested { waiting, target });
         }

@@ -6,6 +6,7 @@ use loom::sync;
 use shuttle::sync;
 
 pub(crate) use sync::MutexGuard;
+use sync::atomic::{AtomicBool, Ordering};
 
 /// The checker's mutex with parking_lot's shape: no poisoning.
 #[derive(Debug)]
@@ -55,5 +56,33 @@ impl Signal {
             raised = self.change.wait(raised).unwrap();
         }
         *raised = false;
+    }
+}
+
+/// std's `OnceLock`, as far as it is used, where its being set is a step that a schedule can come before
+/// or after.
+pub(crate) struct Once<T> {
+    is_set: AtomicBool,
+    value: std::sync::OnceLock<T>,
+}
+
+impl<T> Once<T> {
+    pub(crate) fn new() -> Self {
+        Once {
+            is_set: AtomicBool::new(false),
+            value: std::sync::OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn set(&self, value: T) -> Result<(), T> {
+        let set = self.value.set(value);
+        // Release: pairs with the Acquire in `get`.
+        self.is_set.store(true, Ordering::Release);
+        set
+    }
+
+    pub(crate) fn get(&self) -> Option<&T> {
+        let is_set = self.is_set.load(Ordering::Acquire);
+        is_set.then(|| self.value.get()).flatten()
     }
 }

@@ -66,7 +66,11 @@ pub(crate) use cell::Cell;
 pub(crate) use imp::*;
 
 #[cfg(any(ebbtide_loom, ebbtide_shuttle))]
-pub(crate) use checked::Signal;
+pub(crate) use checked::{Once, Signal};
+
+/// A value that is said once, and seen from then on. (Never waited for: `set` and `get` are all.)
+#[cfg(not(any(ebbtide_loom, ebbtide_shuttle)))]
+pub(crate) use std::sync::OnceLock as Once;
 
 pub(crate) use std::sync::{Arc, OnceLock, Weak};
 
