@@ -44,6 +44,7 @@ impl Debt {
     const MORE: u64 = 2;
 
     /// Of one who has added so much.
+    #[inline]
     pub(crate) fn of(entries: u64, weight: u64) -> Self {
         Debt {
             entries,
@@ -74,6 +75,7 @@ impl Debt {
         self.more > 0 || self.owes(need)
     }
 
+    #[inline]
     fn owes(&self, need: Need) -> bool {
         match need {
             Need::Entries => self.entries > 0,
@@ -82,6 +84,7 @@ impl Debt {
     }
 
     /// One entry of this weight has left.
+    #[inline]
     pub(crate) fn pay(&mut self, need: Need, weight: u64) {
         if !self.owes(need) {
             self.more = self.more.saturating_sub(1);
@@ -170,6 +173,7 @@ impl<K, V> Bound<K, V> {
     }
 
     /// How far a sum may be raised before anything leaves.
+    #[inline]
     fn limit(&self, most: &AtomicU64) -> u64 {
         if self.evicts {
             u64::MAX
@@ -181,7 +185,7 @@ impl<K, V> Bound<K, V> {
     /// Counts the weight by which an entry will exceed the one whose place it takes, under the lock.
     ///
     /// # Errors
-    /// As for [`add`](Self::add).
+    /// As for [`Account::add`].
     #[inline]
     pub(crate) fn raise(&self, by: u64) -> Result<(), NoRoom> {
         if !self.weighs() || by == 0 {
@@ -200,6 +204,7 @@ impl<K, V> Bound<K, V> {
     }
 
     /// Whether living entries may be evicted.
+    #[inline]
     pub(crate) fn evicts(&self) -> bool {
         self.evicts
     }

@@ -23,6 +23,19 @@ fn insert_many_is_one_insert_after_another() {
 }
 
 #[test]
+fn an_iterator_that_said_it_is_done_is_not_asked_again() {
+    let mut asked = 0;
+    let pairs = std::iter::from_fn(|| {
+        asked += 1;
+        // Done after three, and again after six.
+        (asked % 4 != 0).then_some((asked, asked))
+    });
+    let cache: Cache<u64, u64> = Cache::unbounded();
+    cache.insert_many(pairs);
+    assert_eq!((cache.entry_count(), asked), (3, 4));
+}
+
+#[test]
 fn lifetimes_are_the_caches_or_the_calls() {
     let clock = ManualClock::new();
     let cache: Cache<u64, u64> = Cache::builder()

@@ -36,7 +36,7 @@ where
 
     fn insert_all(&self, pairs: impl IntoIterator<Item = (K, V)>, lifetime: Option<Lifetime>) {
         let core = &*self.core;
-        let mut pairs = pairs.into_iter();
+        let mut pairs = pairs.into_iter().fuse();
         let mut ready = Vec::with_capacity(pairs.size_hint().0.clamp(1, TOGETHER));
         loop {
             // The iterator is the user's: not under the pin.

@@ -298,7 +298,7 @@ where
     ///
     /// # Errors
     /// Gives `new` back if there is no live entry or it does not equal `expected` (or if the cache
-    /// cannot take it: see [`RefusedReason`](crate::RefusedReason)).
+    /// cannot take it: see [`RefusedReason`]).
     ///
     /// # Cost
     /// A comparison without any lock, then as [`insert`](Self::insert); for a [`Counter`] one
@@ -345,7 +345,7 @@ where
     ///
     /// # Errors
     /// [`CounterError::Overflow`] if the sum would leave −2^62 … 2^62 − 1; the counter stays.
-    /// [`CounterError::Full`] if the cache cannot take a new counter: see [`RefusedReason`](crate::RefusedReason).
+    /// [`CounterError::Full`] if the cache cannot take a new counter: see [`RefusedReason`].
     ///
     /// # Cost
     /// A lookup and one compare-and-swap on the entry; a lock only to create a counter.

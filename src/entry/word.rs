@@ -55,6 +55,7 @@ impl Word {
     }
 
     /// Sets the word of an entry that nobody else can reach yet.
+    #[inline]
     pub(crate) fn set(&self, word: u64) {
         // Relaxed: the index cell's Release store publishes it together with the entry.
         self.0.store(word, Ordering::Relaxed);
@@ -80,6 +81,7 @@ impl Word {
 
     /// Ends the entry whatever its deadline (P4); the winner's clock decides the cause:
     /// [`Found::Live`] means that it was alive and this call ended it.
+    #[inline]
     pub(crate) fn kill(&self, is_due: impl Fn(u64) -> bool) -> Found {
         let mut seen = self.load();
         loop {
@@ -97,6 +99,7 @@ impl Word {
 
     /// Ends an entry whose replacement is already published in its index cell; returns what the
     /// word was.
+    #[inline]
     pub(crate) fn retire(&self) -> u64 {
         // Release: a reader that loads this DEAD finds the replacement's id when it looks again
         // (P2). Acquire: as in `load`.

@@ -117,7 +117,8 @@ impl<K> Drop for Number<'_, K> {
             let sequence = state.next;
             state.next += 1;
             match removal {
-                Some((key, cause)) if state.queue.len() < self.feed.capacity => {
+                // (Who fetched may have gone since it was asked for.)
+                Some((key, cause)) if state.taken && state.queue.len() < self.feed.capacity => {
                     state.queue.push_back(Removal {
                         sequence,
                         key,
@@ -275,5 +276,30 @@ mod tests {
         assert_eq!(removals.try_next(), Ok(None));
         feed.push(&3, Explicit);
         assert_eq!(key(removals.try_next()), Some((1, 3)));
+    }
+
+    /// A removal that is being cloned for one who fetches, while that one goes and another comes.
+    #[test]
+    fn what_was_on_its_way_to_one_does_not_confuse_the_next() {
+        for comes_first in [false, true] {
+            let (feed, removals) = rig(3);
+            let late = Number {
+                feed: &feed,
+                removal: Some((1, Explicit)),
+            };
+            drop(removals);
+            let mut late = Some(late);
+            if !comes_first {
+                drop(late.take());
+            }
+            let mut removals = Removals::take(&feed).unwrap();
+            drop(late);
+            feed.push(&2, Explicit);
+            if comes_first {
+                assert_eq!(key(removals.try_next()), Some((0, 1)));
+            }
+            assert_eq!(key(removals.try_next()), Some((1, 2)));
+            assert_eq!(removals.try_next(), Ok(None));
+        }
     }
 }

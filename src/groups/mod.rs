@@ -37,7 +37,10 @@ impl<K, V> Tagging<K, V> {
             tags: Vec::new(),
         };
         (self.tagger)(key, value, &mut tags);
-        tags.tags.into_boxed_slice()
+        let mut tags = tags.tags;
+        tags.sort_unstable();
+        tags.dedup();
+        tags.into_boxed_slice()
     }
 
     pub(crate) fn hash(&self, tag: &(impl Hash + ?Sized)) -> u64 {
@@ -56,10 +59,7 @@ impl Tags {
     /// Gives the entry a tag: anything that can be hashed. It is the same tag wherever it hashes alike: `"a"` and
     /// `String::from("a")` are one, `1u32` and `1u64` are two. A tag given twice counts once.
     pub fn add(&mut self, tag: &(impl Hash + ?Sized)) {
-        let tag = self.hasher.hash_one(tag);
-        if !self.tags.contains(&tag) {
-            self.tags.push(tag);
-        }
+        self.tags.push(self.hasher.hash_one(tag));
     }
 }
 

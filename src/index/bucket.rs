@@ -65,30 +65,36 @@ impl Bucket {
         id.load(Ordering::Acquire)
     }
 
+    #[inline]
     pub(super) fn set_id(&self, cell: usize, id: u32) {
         // Release: pairs with the Acquire in `id`.
         self.ids[cell].store(id, Ordering::Release);
     }
 
     /// Publishes an entry in an empty cell.
+    #[inline]
     pub(super) fn occupy(&self, cell: usize, tag: u8, id: u32) {
         self.set_id(cell, id);
         self.set_tag(cell, tag);
     }
 
     /// Empties a cell.
+    #[inline]
     pub(super) fn vacate(&self, cell: usize) {
         self.set_tag(cell, 0);
     }
 
+    #[inline]
     pub(super) fn pass(&self) {
         self.store(1, self.own(1) + ONE_PASSED);
     }
 
+    #[inline]
     pub(super) fn unpass(&self) {
         self.store(1, self.own(1) - ONE_PASSED);
     }
 
+    #[inline]
     fn set_tag(&self, cell: usize, tag: u8) {
         let (word, shift) = (cell / 8, cell % 8 * 8);
         self.store(
@@ -97,11 +103,13 @@ impl Bucket {
         );
     }
 
+    #[inline]
     fn own(&self, word: usize) -> u64 {
         // Relaxed: only the lock's holder writes, and that is the caller.
         self.words[word].load(Ordering::Relaxed)
     }
 
+    #[inline]
     fn store(&self, word: usize, value: u64) {
         // Release: pairs with the Acquire in `look`.
         self.words[word].store(value, Ordering::Release);

@@ -38,14 +38,17 @@ impl Link {
         }
     }
 
+    #[inline]
     fn newer(self) -> Name {
         self.newer & NAME
     }
 
+    #[inline]
     fn older(self) -> Name {
         self.older & NAME
     }
 
+    #[inline]
     fn tag(self) -> Tag {
         match (self.older >> 31, self.newer >> 31) {
             (0, 0) => Tag::Out,
@@ -81,6 +84,7 @@ impl Links {
         self.0.get(slot).newer()
     }
 
+    #[inline]
     pub(super) fn clear(&mut self, slot: u32) {
         self.0.set(slot, Link::default());
     }
@@ -132,19 +136,23 @@ impl Queue {
         }
     }
 
+    #[inline]
     pub(super) fn length(&self) -> u32 {
         self.length
     }
 
+    #[inline]
     pub(super) fn weight(&self) -> u64 {
         self.weight
     }
 
+    #[inline]
     pub(super) fn oldest(&self) -> Option<u32> {
         self.oldest.checked_sub(1)
     }
 
     /// The oldest slot other than `spare`.
+    #[inline]
     pub(super) fn oldest_but(&self, links: &Links, spare: Option<u32>) -> Option<u32> {
         let oldest = self.oldest()?;
         if spare == Some(oldest) {

@@ -59,6 +59,7 @@ impl Segmented {
         self.room = share;
     }
 
+    #[inline]
     pub(super) fn length(&self) -> u32 {
         self.cold.length() + self.hot.length()
     }
@@ -68,6 +69,7 @@ impl Segmented {
     }
 
     /// The weight that hot may have.
+    #[inline]
     fn hot_room(&self) -> u64 {
         ((u128::from(self.room) * u128::from(self.hot_part)) >> 32) as u64
     }
@@ -112,6 +114,7 @@ impl Segmented {
         self.fit();
     }
 
+    #[inline]
     fn queue(&mut self, tag: Tag) -> &mut Queue {
         match tag {
             Tag::Second => &mut self.hot,

@@ -43,6 +43,7 @@ impl Bell {
     }
 
     /// A shard's minimum has been lowered to `due`, and published.
+    #[inline]
     pub(crate) fn ring_for_lane(&self, due: u32) {
         // SeqCst: pairs with the fence in `doze`.
         fence(Ordering::SeqCst);
@@ -53,6 +54,7 @@ impl Bell {
     }
 
     /// Something is in limbo, published. `first` if limbo was empty before: then nobody may know.
+    #[inline]
     pub(crate) fn ring_for_limbo(&self, first: bool) {
         if !first {
             return;

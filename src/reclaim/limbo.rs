@@ -79,6 +79,7 @@ impl Limbo {
     }
 
     /// Slots that wait.
+    #[inline]
     pub(crate) fn slots(&self) -> usize {
         self.slots
     }

@@ -20,7 +20,9 @@
 
 pub(crate) mod bitmap;
 pub(crate) mod lifetimes;
+mod memory;
 pub(crate) mod side;
+mod tokens;
 
 use std::alloc::Layout;
 use std::marker::PhantomData;
@@ -34,118 +36,10 @@ use crate::pages;
 use crate::reclaim::{Guard, Limbo, Ripe};
 use crate::sync::{AtomicPtr, AtomicU8, AtomicU64, Ordering, without_fork};
 use bitmap::Bitmap;
+use memory::{Chunk, Table};
 
-/// A slot that was linked at some moment of the pin `'g`: its entry stays filled until that pin
-/// ends.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SlotRef<'g> {
-    id: u32,
-    pin: PhantomData<&'g Guard>,
-}
-
-impl<'g> SlotRef<'g> {
-    /// # Safety
-    /// While `guard` was pinned, the id must have been stored in an index cell of the shard that
-    /// the reference will be used with.
-    pub(crate) unsafe fn new(id: u32, _guard: &'g Guard) -> Self {
-        SlotRef {
-            id,
-            pin: PhantomData,
-        }
-    }
-
-    /// The slot's number.
-    #[inline]
-    pub(crate) fn id(self) -> u32 {
-        self.id
-    }
-}
-
-/// A slot reserved for one writer.
-#[derive(Debug)]
-#[must_use]
-pub(crate) struct Vacant(u32);
-
-/// A slot taken out of the index: its value is to be reported, then to go into limbo.
-#[derive(Debug)]
-#[must_use]
-pub(crate) struct Departed {
-    id: u32,
-    /// Why it left.
-    pub(crate) cause: RemovalCause,
-}
-
-impl Departed {
-    /// The slot's number.
-    pub(crate) fn id(&self) -> u32 {
-        self.id
-    }
-}
-
-/// The slots of a batch whose values are dropped.
-#[derive(Debug)]
-#[must_use]
-pub(crate) struct Dropped(Vec<u32>);
-
-impl Dropped {
-    /// How many.
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-}
-
-/// The table that readers go through, with as many cells as the owner says.
-pub(crate) struct Table {
-    cells: *mut AtomicPtr<u8>,
-    length: usize,
-}
-
-// SAFETY: the owner of a `Table` is its only user (it was unpublished and its grace period is
-// over, or it was never published), so it may be freed on any thread.
-unsafe impl Send for Table {}
-
-impl Table {
-    fn new(length: usize) -> Self {
-        let cells: Box<[AtomicPtr<u8>]> = (0..length)
-            .map(|_| AtomicPtr::new(ptr::null_mut()))
-            .collect();
-        Table {
-            cells: Box::into_raw(cells).cast(),
-            length,
-        }
-    }
-}
-
-impl Drop for Table {
-    fn drop(&mut self) {
-        let cells = ptr::slice_from_raw_parts_mut(self.cells, self.length);
-        // SAFETY: made from a boxed slice of this length in `new`, and owned (see `Send`).
-        drop(unsafe { Box::from_raw(cells) });
-    }
-}
-
-/// The memory of a chunk in which no slot is taken.
-pub(crate) struct Chunk {
-    memory: *mut u8,
-    layout: Layout,
-}
-
-// SAFETY: the chunk is out of the table and no slot of it is taken, so its owner is its only user.
-unsafe impl Send for Chunk {}
-
-impl Drop for Chunk {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout by `Slab::allocate`, and owned (see `Send`).
-        unsafe { pages::dealloc(self.memory, self.layout) }
-    }
-}
-
-/// How far the giving back of a shard's chunks has come.
-#[derive(Debug, Default)]
-pub(crate) struct Trim {
-    chunk: usize,
-    has_spare: bool,
-}
+pub(crate) use memory::Trim;
+pub(crate) use tokens::{Departed, Dropped, SlotRef, Vacant};
 
 /// The readers' side of one shard's slots.
 pub(crate) struct Slab<K, V> {
@@ -197,6 +91,7 @@ pub(crate) struct Owner {
 
 impl Owner {
     /// Linked slots.
+    #[inline]
     pub(crate) fn linked_count(&self) -> usize {
         self.linked.count()
     }
