@@ -217,9 +217,9 @@ impl<K, V> Bound<K, V> {
 
     /// The same if so many entries more were counted.
     #[inline]
-    fn excess_with(&self, more: i64) -> Option<Need> {
-        let exceeds = |sum: &AtomicU64, more: i64, most: &AtomicU64| {
-            sum.load(Ordering::Relaxed).saturating_add_signed(more) > most.load(Ordering::Relaxed)
+    fn excess_with(&self, more: u64) -> Option<Need> {
+        let exceeds = |sum: &AtomicU64, more: u64, most: &AtomicU64| {
+            sum.load(Ordering::Relaxed).saturating_add(more) > most.load(Ordering::Relaxed)
         };
         if self.weighs() && exceeds(&self.weight, 0, &self.most_weight) {
             Some(Need::Weight)
@@ -260,13 +260,14 @@ impl<K, V> Bound<K, V> {
     }
 }
 
-/// What one hold of a shard's lock links and unlinks. Where entries are evicted, their number is counted
-/// when the account is closed, before the lock is let go: a write that evicts as many as it links then
-/// leaves the number alone, which is on a line that all writers share.
+/// What one hold of a shard's lock links and unlinks. Where entries are evicted, those that were linked are
+/// counted when the account is closed, before the lock is let go, if as many have not left by then: a write
+/// that evicts what it owes leaves the number alone, which is on a line that all writers share. (What
+/// leaves otherwise is uncounted at once: others need not evict for it.)
 pub(crate) struct Account<'b, K, V> {
     bound: &'b Bound<K, V>,
-    /// Linked less unlinked, and not counted yet.
-    entries: i64,
+    /// Linked and not counted yet.
+    entries: u64,
 }
 
 impl<K, V> Account<'_, K, V> {
@@ -303,10 +304,15 @@ impl<K, V> Account<'_, K, V> {
     /// Uncounts an entry that was unlinked.
     #[inline]
     pub(crate) fn subtract(&mut self, weight: u64) {
-        if self.bound.is_any() {
-            self.entries -= 1;
-            self.bound.lower(weight);
+        if !self.bound.is_any() {
+            return;
         }
+        if self.entries > 0 {
+            self.entries -= 1;
+        } else {
+            self.bound.entries.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.bound.lower(weight);
     }
 
     /// What there is too much of, with what this hold has done.
@@ -320,11 +326,10 @@ impl<K, V> Drop for Account<'_, K, V> {
     /// Closes it.
     #[inline]
     fn drop(&mut self) {
-        if self.entries != 0 {
-            // Modulo 2^64: the sum as a whole is never negative.
+        if self.entries > 0 {
             self.bound
                 .entries
-                .fetch_add(self.entries as u64, Ordering::Relaxed);
+                .fetch_add(self.entries, Ordering::Relaxed);
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::reaper::{Reaper, Target, Who};
 use crate::rules::{Listener, Rules};
 use crate::shard::Shard;
 use crate::slab::Extras;
-use crate::sync::{Arc, AtomicU32, Weak, watch_forks};
+use crate::sync::{Arc, AtomicU32, Weak, barrier, watch_forks};
 
 /// Most shards of a cache.
 const MAX_SHARDS: usize = 1 << 16;
@@ -43,6 +43,10 @@ where
     S: BuildHasher + Send + Sync + 'static,
 {
     /// Makes the cache.
+    ///
+    /// # Cost
+    /// Starts the reaper's threads, if they do not run yet. The first cache of a process that has several
+    /// threads by then waits some ten milliseconds for Linux to agree to `membarrier(2)`.
     ///
     /// # Errors
     /// A [`BuildError`] for settings that contradict themselves, or if a reaper thread cannot be
@@ -81,6 +85,8 @@ where
             None => Reaper::shared(),
         };
         self.check(&reaper)?;
+        // Not by the first call that pins, and not beside threads that are started here.
+        barrier::prepare();
         let mut time = match (self.choices.clock.take(), self.choices.lease) {
             (Some(clock), _) => Time::custom(clock),
             (None, Some(lease)) => Time::leased(lease).map_err(BuildError::Thread)?,

@@ -26,6 +26,12 @@ pub(crate) fn needs_fences() -> bool {
     !membarrier::is_registered()
 }
 
+/// Finds out now what [`needs_fences`] will answer. Linux takes some ten milliseconds for that in a process of
+/// several threads, and next to nothing in one of a single thread.
+pub(crate) fn prepare() {
+    let _ = membarrier::is_registered();
+}
+
 /// The dear half: a full barrier here, and on every other thread of the process unless they have
 /// [fences of their own](needs_fences). False if the system refused, which it does not once it has
 /// agreed, unless a sandbox was closed in between.
