@@ -1,10 +1,18 @@
-use std::sync::Barrier;
 use std::sync::mpsc::channel;
+use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::epoch::Domain;
 use super::{advance, begin, pin};
+
+/// A domain of a test's own, as lasting as the process's. (Leak checkers find it here.)
+fn for_ever() -> &'static Domain {
+    static ALL: Mutex<Vec<&'static Domain>> = Mutex::new(Vec::new());
+    let domain = Box::leak(Box::new(Domain::new()));
+    ALL.lock().unwrap().push(domain);
+    domain
+}
 
 /// Other tests pin the same domain for moments: asks until the answer is yes, or hopeless.
 fn comes_to_be(mut is_so: impl FnMut() -> bool) -> bool {
@@ -49,7 +57,7 @@ fn a_pin_is_let_go_by_repin_unless_it_is_nested() {
 
 #[test]
 fn threads_that_end_leave_their_records_to_others() {
-    let domain: &'static Domain = Box::leak(Box::new(Domain::new()));
+    let domain = for_ever();
     let barrier = Barrier::new(4);
     for _ in 0..100 {
         thread::scope(|threads| {
@@ -69,7 +77,7 @@ fn threads_that_end_leave_their_records_to_others() {
 
 #[test]
 fn a_record_is_not_given_to_another_while_a_pin_is_held() {
-    let domain: &'static Domain = Box::leak(Box::new(Domain::new()));
+    let domain = for_ever();
     let record = domain.acquire();
     record.enter(domain);
     record.give_back();
@@ -119,7 +127,7 @@ fn a_thread_can_pin_until_its_very_end() {
 #[test]
 fn a_child_of_a_fork_does_not_wait_for_threads_that_it_lacks() {
     // (What the handler does; a real fork is in tests/cases_fork.rs.)
-    let domain: &'static Domain = Box::leak(Box::new(Domain::new()));
+    let domain = for_ever();
     let (own, other) = (domain.acquire(), domain.acquire());
     own.enter(domain);
     other.enter(domain);
